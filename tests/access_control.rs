@@ -312,3 +312,34 @@ async fn without_rbac_everything_is_allowed_and_there_are_no_roles() {
     assert_eq!(ok(&client, "POST", path, review).await["status"], json!({"allowed": true}));
     server.shutdown().await;
 }
+
+/// Ignoring the headers would answer with the rights of the sender: a `can-i` of another user would be wrong.
+#[tokio::test]
+async fn nobody_acts_as_another_user() {
+    let server = Server::start().await;
+    let open = ApiServer::start(ApiServerConfig::default()).await.unwrap();
+    let owner = client(open.kubeconfig()).await;
+    let impersonated = [
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "system:masters"),
+        ("Impersonate-Uid", "1"),
+        ("Impersonate-Extra-scopes", "view"),
+    ];
+    for (who, client) in [("administrator", &server.admin), ("user", &server.jane), ("owner", &owner)] {
+        for (header, value) in impersonated {
+            let request =
+                http::Request::get("/version").header(header, value).body(kube::client::Body::empty());
+            let answer = client.send(request.unwrap()).await.unwrap();
+            let code = answer.status().as_u16();
+            let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!((code, &body["reason"]), (403, &json!("Forbidden")), "{who}, {header}: {body}");
+            assert!(body["message"].as_str().unwrap().contains("impersonate"), "{who}, {header}: {body}");
+        }
+        assert_eq!(
+            send(client, "GET", "/version", None).await.0,
+            200,
+            "{who}: an answer to the request itself"
+        );
+    }
+}

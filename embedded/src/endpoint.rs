@@ -17,6 +17,7 @@ const NAME: &str = "yardmaster";
 
 /// The addresses of a server and its certificate authority.
 pub(crate) struct Endpoint {
+    address: SocketAddr,
     url: Uri,
     secure_url: Uri,
     /// In PEM and DER; `None` without TLS.
@@ -39,10 +40,21 @@ impl Endpoint {
             Uri::builder().scheme(scheme).authority(address.to_string()).path_and_query("/").build().ok()
         };
         Some(Self {
+            address,
             url: url(if in_clear { "http" } else { "https" })?,
             secure_url: url(if authority.is_some() { "https" } else { "http" })?,
             authority: authority.map(|authority| (authority.pem().to_owned(), authority.der().to_vec())),
         })
+    }
+
+    /// An address that clients can connect to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate authority in PEM; `None` without TLS.
+    pub(crate) fn authority(&self) -> Option<&str> {
+        self.authority.as_ref().map(|(pem, _)| pem.as_str())
     }
 
     /// The address without a final slash, such as `http://127.0.0.1:34567`: in clear if the server speaks that.

@@ -10,7 +10,7 @@
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
 //! another write came first. `authentication` knows who sends a request, and `authorization` decides whether
 //! that user may make it. `connections` bounds what clients of a port can hold. `controllers` are the garbage
-//! collector and the namespace controller of a cluster. `in_process` is the server without all this: no network, no
+//! collector and the namespace controller of a cluster, and keep the objects that every cluster has. `in_process` is the server without all this: no network, no
 //! controllers, and the caller's clock.
 
 mod admission;
@@ -35,6 +35,7 @@ mod labels;
 mod object;
 mod open_files;
 mod patch;
+mod platform;
 mod protobuf;
 mod resources;
 mod restarts;
@@ -89,6 +90,7 @@ pub use tls::TlsError;
 use authentication::Authenticator;
 use authorization::Authorizer;
 use connections::Port;
+use controllers::SystemObjects;
 use endpoint::Endpoint;
 use entrance::Entrance;
 use server::{Network, Server};
@@ -118,7 +120,8 @@ pub struct ApiServerConfig {
     /// a write is acknowledged and becomes visible to clients once it is on disk. It also keeps the generated
     /// token and the certificate authority, so that a kubeconfig stays valid.
     pub data_dir: Option<PathBuf>,
-    /// Whether to run without the garbage collector and the namespace controller.
+    /// Whether to run without the garbage collector and the namespace controller, and without the ServiceAccount
+    /// and ConfigMap that each namespace has otherwise: what kube-apiserver does alone.
     pub api_only: bool,
     /// Maximum number of requests in flight, not counting watches; further requests get a 429 with
     /// `Retry-After`.
@@ -202,8 +205,11 @@ impl ApiServer {
             audit: config.audit,
             ..Server::new(store, Arc::new(SystemClock), random)
         });
-        let bootstrap = |server| {
-            verbs::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
+        let objects = SystemObjects::new(&entrance.endpoint, !config.api_only);
+        let bootstrap = |server| -> Result<(), EmbeddedError> {
+            verbs::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))?;
+            objects.ensure(server);
+            Ok(())
         };
         if server.store.is_new() {
             bootstrap(&server)?;
@@ -215,6 +221,7 @@ impl ApiServer {
             bootstrap(&server)?;
         }
         let tasks = TaskTracker::new();
+        controllers::keep(objects, &server, &tasks);
         if !config.api_only {
             controllers::start(&server, &tasks);
         }

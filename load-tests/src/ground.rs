@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use http::Request;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use serde_json::json;
 use tempfile::TempDir;
 
 pub(crate) use self::metrics::Reading;
 use self::server::Server;
 pub(crate) use self::server::Storage;
 use crate::faults::TimedFault;
+use crate::namespaces;
 use crate::usage::Usage;
 
 /// An API server with a namespace for one load.
@@ -56,13 +56,7 @@ impl Ground {
             }
         };
         let ground = Self { kubeconfig, namespace: name, directory, server };
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ground.namespace}});
-        let client = ground.client("load-tests").await?;
-        let _created: serde_json::Value = client
-            .request(Request::post("/api/v1/namespaces").body(namespace.to_string().into_bytes())?)
-            .await
-            .context("cannot create the load's namespace")?;
+        namespaces::create(&ground.client("load-tests").await?, &ground.namespace).await?;
         Ok(ground)
     }
 

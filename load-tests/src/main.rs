@@ -9,13 +9,14 @@
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
 //! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `tenant`,
-//! `compare` and `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
+//! `compare`, `differ` and `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
 mod bystanders;
 mod claims;
 mod compare;
+mod differ;
 mod document;
 mod exact;
 mod failover;
@@ -27,6 +28,7 @@ mod jobs;
 mod ledger;
 mod limits;
 mod load;
+mod namespaces;
 mod pods;
 mod process_faults;
 mod proxy;
@@ -93,6 +95,8 @@ enum Command {
     Tenant(Box<tenant::TenantArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
+    /// Pairs of equal Jobs under Yardmaster and the controller built into Kubernetes: where they differ.
+    Differ(Box<differ::DifferArgs>),
     /// Changes of pods that no Job has, beside controllers: their cost for the API server.
     Bystanders(bystanders::BystandersArgs),
     /// A load from a file.
@@ -151,6 +155,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Webhooks(args) => args.run().await,
             Command::Tenant(args) => args.run().await,
             Command::Compare(args) => args.run().await,
+            Command::Differ(args) => args.run().await,
             Command::Bystanders(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Simulate(args) => args.run().await,

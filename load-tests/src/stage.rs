@@ -28,7 +28,8 @@ const TICK: Duration = Duration::from_millis(250);
 const KUBELET: &str = "load-tests-kubelet";
 /// Controller name in replacement mode.
 pub(crate) const BUILT_IN: &str = "kubernetes.io/job-controller";
-const EXTERNAL: &str = "yardmaster.dev/job-controller";
+/// Controller name beside the built-in controller.
+pub(crate) const EXTERNAL: &str = "yardmaster.dev/job-controller";
 
 /// Flags of all commands that put load on a controller.
 #[derive(Clone, Debug, Args)]

@@ -293,6 +293,58 @@ fn a_tenant_does_not_reach_the_jobs_of_others() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Plays pairs of Jobs. Returns what was printed, the report and the exit code.
+fn differ(args: &[&str]) -> (String, Value, Option<i32>) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("differ.json");
+    let output = load_tests(&[&["differ", "--shards", "8"], args].concat(), Some(&file));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let report = std::fs::read(&file).unwrap_or_else(|_| panic!("{args:?}: no report: {out}{err}"));
+    assert!(std::fs::read_to_string(file.with_extension("html")).unwrap().contains("pairs "));
+    (out.into_owned(), serde_json::from_slice(&report).unwrap(), output.status.code())
+}
+
+/// On the embedded API server, the reference is Yardmaster, too.
+#[test]
+fn a_controller_does_not_differ_from_itself() {
+    let (printed, report, code) = differ(&["--seeds", "3", "--from", "1"]);
+    let last = "pairs 3: different 0, known 0, equal 3, unfinished 0";
+    assert_eq!((printed.lines().last(), code), (Some(last), Some(0)), "{printed}{report:#}");
+}
+
+/// A Job whose only pod is deleted, for a controller that replaces it sooner than the reference.
+#[test]
+fn a_controller_that_differs_is_found() {
+    let template = json!({"spec": {
+        "restartPolicy": "Never", "nodeName": "n1", "terminationGracePeriodSeconds": 3600,
+        "containers": [{"name": "c", "image": "registry.example/work:1"}],
+    }});
+    let create = json!([{"what": {"create": {"job": 0}}}]);
+    let fail = json!({"fail": {"code": 1, "init": 0, "condition": null, "end": "now"}});
+    let fail = json!([{"what": {"pods": {"pick": {"live": 0}, "count": 1, "change": fail}}}]);
+    let label = json!([{"what": {"patch": {"job": 0, "patch": {"metadata": {"labels": {"a": "b"}}}}}}]);
+    let job = json!({"completions": 2, "parallelism": 1, "backoffLimit": 6, "template": template});
+    let plan = json!({"seed": 7, "jobs": [job], "steps": [create, label, fail, label]});
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("plans.json");
+    std::fs::write(&file, json!({"stories": [{"plan": plan}]}).to_string()).unwrap();
+    let scenarios = directory.path().join("scenarios");
+    let broken = ["--controller-flag", "--pod-failure-backoff", "--controller-flag", "1s", "--shrink", "6"];
+    let files = ["--replay", file.to_str().unwrap(), "--write-scenarios", scenarios.to_str().unwrap()];
+    let (printed, report, code) = differ(&[&broken[..], &files].concat());
+    let last = "pairs 1: different 1, known 0, equal 0, unfinished 0";
+    assert_eq!((printed.lines().last(), code), (Some(last), Some(1)), "{printed}");
+    let story = &report["stories"][0];
+    assert_eq!(
+        (&story["verdict"], &story["repeats"]),
+        (&json!("DIFFERENT: Active: ours more"), &json!(true))
+    );
+    assert_eq!(story["plan"]["steps"].as_array().map(Vec::len), Some(2), "made smaller: {printed}");
+    let draft = std::fs::read(scenarios.join("differ-7.json")).unwrap();
+    let draft: Value = serde_json::from_slice(&draft).unwrap();
+    assert_eq!(draft["steps"][2]["pods"]["set"]["phase"], "Failed", "{draft:#}");
+}
+
 /// An API server that the load tests did not start. It ends with the test.
 struct ExternalServer(std::process::Child);
 

@@ -1,9 +1,12 @@
 //! etcd, kube-apiserver and, where a test asks for it, kube-controller-manager, as processes on loopback.
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
@@ -31,11 +34,11 @@ impl ControlPlane {
     /// Starts it; `None`, with a line that says so, where the programs are not there.
     pub(crate) async fn start(more: &[&str]) -> Option<Self> {
         let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
-            eprintln!("skipped: KUBEBUILDER_ASSETS does not name a folder with etcd and kube-apiserver");
+            say("skipped: KUBEBUILDER_ASSETS does not name a folder with etcd and kube-apiserver");
             return None;
         };
         if let Some(missing) = more.iter().find(|program| !assets.join(program).exists()) {
-            eprintln!("skipped: there is no {missing} in {}", assets.display());
+            say(&format!("skipped: there is no {missing} in {}", assets.display()));
             return None;
         }
         let directory = TempDir::new().unwrap();
@@ -97,7 +100,27 @@ impl ControlPlane {
             plane.client.request_text(ready).await.is_ok() && namespaces.get("default").await.is_ok()
         };
         plane.until("the API server is ready", is_ready).await;
+        let version = plane.client.apiserver_version().await.unwrap();
+        say(&format!("kube-apiserver {} of {}", version.git_version, plane.assets.display()));
         Some(plane)
+    }
+
+    /// Whether the API server keeps a field of a Job's spec. If it does not, a line says that the test is skipped: older
+    /// versions, and those with the feature gate off, drop the field.
+    pub(crate) async fn keeps(&self, field: &str, value: &str) -> bool {
+        let job = json!({"metadata": {"name": "kept"}, "spec": {field: value, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+        }}}});
+        let request = http::Request::post("/apis/batch/v1/namespaces/default/jobs?dryRun=All")
+            .header("Content-Type", "application/json")
+            .body(serde_json::to_vec(&job).unwrap())
+            .unwrap();
+        let answer: serde_json::Value = self.client.request(request).await.unwrap();
+        let kept = answer["spec"][field] == value;
+        if !kept {
+            say(&format!("skipped: this API server does not keep `spec.{field}` of Jobs"));
+        }
+        kept
     }
 
     /// Controllers of Kubernetes.
@@ -178,6 +201,14 @@ impl ControlPlane {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+}
+
+/// Writes a line once in this process, past the test runner, which shows the output of failed tests only.
+fn say(line: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().unwrap().insert(line.to_owned()) {
+        std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 

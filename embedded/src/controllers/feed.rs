@@ -1,4 +1,4 @@
-//! The changes of all tables as a stream of messages.
+//! The changes of tables as a stream of messages.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) enum TableEvent {
 /// An event with the table's plural.
 pub(super) type Message = (&'static str, TableEvent);
 
-/// The changes of all tables, from their current objects on.
+/// The changes of some tables, from their current objects on.
 pub(super) struct Feed {
     messages: mpsc::Receiver<Message>,
     /// A task for each table, which ends with this feed.
@@ -31,12 +31,12 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Starts to read all tables.
-    pub(super) fn start(server: &Arc<Server>) -> Self {
+    /// Starts to read the tables of the plurals that are `wanted`.
+    pub(super) fn start(server: &Arc<Server>, wanted: impl Fn(&str) -> bool) -> Self {
         // Room for a few batches. A slow reader delays reading of the history, but not the writers.
         let (sender, messages) = mpsc::channel(64);
         let mut forwarders = JoinSet::new();
-        for (plural, table) in server.store.tables() {
+        for (plural, table) in server.store.tables().filter(|(plural, _)| wanted(plural)) {
             forwarders.spawn(forward(Arc::clone(server), plural, Arc::clone(table), sender.clone()));
         }
         Self { messages, forwarders }

@@ -29,7 +29,7 @@ const MANAGER: &str = "kube-controller-manager";
 
 /// Collects garbage until the server stops.
 pub(super) async fn run(server: Arc<Server>) {
-    let mut feed = Feed::start(&server);
+    let mut feed = Feed::start(&server, |_| true);
     let mut collector = Collector {
         server: Arc::clone(&server),
         graph: Graph::default(),

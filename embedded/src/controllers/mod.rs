@@ -1,9 +1,11 @@
-//! Controllers of every Kubernetes cluster: the garbage collector and the namespace controller.
+//! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller, and what keeps the objects
+//! that every cluster has.
 
 mod feed;
 mod gc;
 mod graph;
 mod namespace;
+mod system_objects;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +16,20 @@ use tokio_util::task::TaskTracker;
 use super::restarts::supervise;
 use super::server::Server;
 
-/// Starts the controllers, which stop with the server.
+pub(crate) use system_objects::SystemObjects;
+
+/// Starts the garbage collector and the namespace controller, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
     let (stop, owned) = (server.stop.clone(), Arc::clone(server));
     tasks.spawn(supervise("the garbage collector", stop.clone(), move || gc::run(Arc::clone(&owned))));
     let (owned, more) = (Arc::clone(server), tasks.clone());
     let run = move || namespace::run(Arc::clone(&owned), more.clone());
     tasks.spawn(supervise("the namespace controller", stop, run));
+}
+
+/// Keeps the objects that every cluster has until the server stops.
+pub(crate) fn keep(objects: SystemObjects, server: &Arc<Server>, tasks: &TaskTracker) {
+    let (objects, owned) = (Arc::new(objects), Arc::clone(server));
+    let run = move || Arc::clone(&objects).run(Arc::clone(&owned));
+    tasks.spawn(supervise("the keeper of system objects", server.stop.clone(), run));
 }

@@ -1,10 +1,8 @@
-//! The namespace controller. It creates a service account in each new namespace. It empties a deleted
-//! namespace, pods first, and then releases it.
+//! The namespace controller. It empties a deleted namespace, pods first, and then releases it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::json;
 use tokio_util::task::TaskTracker;
 
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
@@ -14,13 +12,10 @@ use crate::restarts::supervise;
 use crate::server::Server;
 use crate::signal::Subscriber;
 use crate::store::Page;
-use crate::verbs::{Writer, create, delete, namespaces};
+use crate::verbs::{delete, namespaces};
 
 /// The finalizer in `spec.finalizers` that protects the contents.
 const CONTENTS: &str = "kubernetes";
-
-/// The field manager of these writes.
-const MANAGER: &str = "kube-controller-manager";
 
 /// Runs the controller until the server stops.
 pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
@@ -31,9 +26,7 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
         newest.mark_seen();
         for namespace in all(&server, resource, "").items {
             let (name, uid) = (&namespace.header.name, &namespace.header.uid);
-            if !namespace.header.deleting {
-                ensure_service_account(&server, name);
-            } else if terminating.insert(uid.clone()) {
+            if namespace.header.deleting && terminating.insert(uid.clone()) {
                 let (owned, name) = (Arc::clone(&server), name.to_string());
                 let run = move || terminate(Arc::clone(&owned), resource, name.clone());
                 tasks.spawn(supervise("the deletion of a namespace", server.stop.clone(), run));
@@ -50,19 +43,6 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
 fn all(server: &Server, resource: &Resource, prefix: &str) -> Page {
     let nothing = |_| Page { revision: 0, items: Vec::new(), next: None, remaining: 0 };
     server.table(resource).page(prefix, None, None, None, |_| true).unwrap_or_else(nothing)
-}
-
-fn ensure_service_account(server: &Server, namespace: &str) {
-    let Some(accounts) = resources::stored("serviceaccounts") else { return };
-    if server.table(accounts).get(&object::key(Some(namespace), "default")).is_some() {
-        return;
-    }
-    let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}});
-    if let Err(error) =
-        create::insert(server, accounts, Some(namespace), account, Writer::internal(server, MANAGER))
-    {
-        tracing::debug!(error = %error.message, namespace, "no default service account");
-    }
 }
 
 /// Empties a namespace and removes its finalizer.

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, header, request::Parts};
+use http::{HeaderMap, HeaderName, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as Content, Incoming};
 
@@ -26,6 +26,9 @@ use crate::exchange::path::{self, ObjectPath, Target};
 use crate::exchange::query::Query;
 use crate::exchange::reply::{Body, Reply};
 use crate::exchange::request::Request;
+
+/// The user to act as, in a request of another.
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 3 << 20;
@@ -331,6 +334,7 @@ fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Ar
         (Sender::Client(connection), Some(network)) => (connection, network),
     };
     site::check(&network.names, parts)?;
+    refuse_impersonation(&parts.headers)?;
     let user = network.authenticator.authenticate(&parts.headers);
     let user = user.map_err(|InvalidToken| ApiError::unauthorized())?;
     let anybody = network.authenticator.owner().is_none();
@@ -345,6 +349,15 @@ fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Ar
     let request = Attributes::of(&parts.method, parts.uri.path(), parts.uri.query());
     server.authorize(Some(&user), &request)?;
     Ok(Some(user))
+}
+
+/// Refuses a request that is to be made as another user. Ignoring its headers would give it the rights of its sender.
+fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
+    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        return Ok(());
+    }
+    let name = headers.get(IMPERSONATE_USER).and_then(|name| name.to_str().ok()).unwrap_or_default();
+    Err(ApiError::access_denied("", "users", name, "this server does not let users impersonate others"))
 }
 
 /// Whether a request needs no token: what the role `system:public-info-viewer` allows.

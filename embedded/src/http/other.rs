@@ -9,6 +9,7 @@ use crate::error::ApiError;
 use crate::exchange::media::{self, Accept, Form, Offer};
 use crate::exchange::openapi::Documents;
 use crate::exchange::reply::{Body, Reply};
+use crate::platform;
 use crate::rules::openapi;
 use crate::server::Server;
 
@@ -128,6 +129,6 @@ fn own_version() -> Value {
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "35", "gitVersion": concat!("v1.36.2+yardmaster-", env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
-        "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+        "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, platform::architecture()),
     })
 }

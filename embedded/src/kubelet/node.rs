@@ -1,10 +1,12 @@
 //! The Node object that represents this host.
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::status::LOCAL_IP;
+use crate::platform::architecture;
 
 /// Maximum number of pods that run at the same time; others wait in a queue.
 ///
@@ -35,17 +37,7 @@ fn labels(name: &str) -> Value {
     })
 }
 
-/// The processor architecture by its Go name, which Kubernetes uses.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
 fn status(name: &str, port: u16) -> Value {
-    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());
     let resources = json!({
         "cpu": allocatable("cpu"),
         "memory": allocatable("memory"),
@@ -59,14 +51,7 @@ fn status(name: &str, port: u16) -> Value {
         "daemonEndpoints": { "kubeletEndpoint": { "Port": port } },
         "capacity": resources,
         "allocatable": resources,
-        "conditions": [{
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "the local kubelet is running",
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }],
+        "conditions": conditions(),
         "nodeInfo": {
             "architecture": architecture(),
             "operatingSystem": std::env::consts::OS,
@@ -76,6 +61,24 @@ fn status(name: &str, port: u16) -> Value {
             "systemUUID": "",
         },
     })
+}
+
+/// The node is ready as long as its kubelet runs, which watches neither memory nor disks.
+fn conditions() -> Value {
+    let now = Time(jiff::Timestamp::now());
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        })
+    };
+    let unwatched = "the local kubelet does not evict pods";
+    json!([
+        condition("MemoryPressure", "False", "KubeletHasSufficientMemory", unwatched),
+        condition("DiskPressure", "False", "KubeletHasNoDiskPressure", unwatched),
+        condition("PIDPressure", "False", "KubeletHasSufficientPID", unwatched),
+        condition("Ready", "True", "KubeletReady", "the local kubelet is running"),
+    ])
 }
 
 /// The host's capacity of a resource as a quantity; `None` for resources that the kubelet does not measure.

@@ -55,19 +55,33 @@ fn merge_field(
     value: &Value,
     ty: Option<TypeId>,
 ) -> Result<(), String> {
-    let inner = inner(ty, key);
     let new = match (merged.remove(key), value) {
         (_, Value::Null) => return Ok(()),
-        (Some(old @ Value::Object(_)), Value::Object(patch)) => merge_map(old, patch, inner)?,
-        (_, Value::Object(patch)) => merge_map(Value::Null, patch, inner)?,
+        (Some(old @ Value::Object(_)), Value::Object(patch)) => merge_map(old, patch, inner(ty, key))?,
         (Some(Value::Array(old)), Value::Array(patch)) => {
-            Value::Array(merge_list(old, patch, strategy(ty, key), inner)?)
+            Value::Array(merge_list(old, patch, strategy(ty, key), inner(ty, key))?)
         }
-        (None, Value::Array(patch)) => Value::Array(merge_list(Vec::new(), patch, strategy(ty, key), inner)?),
-        (_, value) => value.clone(),
+        (_, value) => match taken(value) {
+            Some(new) => new,
+            None => return Ok(()),
+        },
     };
     merged.insert(key.to_owned(), new);
     Ok(())
+}
+
+/// A value of the patch where there is none to merge it with: as it is, without nulls. Maps with a directive are left
+/// out, since there is nothing that they could replace or delete.
+fn taken(value: &Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            Some(fields.filter_map(|(key, value)| Some((key.clone(), taken(value)?))).collect())
+        }
+        Value::Array(items) => Some(items.iter().filter_map(taken).collect()),
+        value => Some(value.clone()),
+    }
 }
 
 /// How the list at a field merges; a list of unknown type is replaced.
@@ -107,7 +121,8 @@ fn merge_ordered(
     let list = match (&old, sent) {
         (None, None) => return Ok(()),
         (Some(old), None) => old.clone(),
-        (old, Some(sent)) => merge_list(old.clone().unwrap_or_default(), sent, how, inner(ty, field))?,
+        (None, Some(sent)) => sent.iter().filter_map(taken).collect(),
+        (Some(old), Some(sent)) => merge_list(old.clone(), sent, how, inner(ty, field))?,
     };
     merged.insert(field.to_owned(), Value::Array(sort(list, &order, &old.unwrap_or_default(), how)));
     Ok(())
@@ -316,9 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_was_absent_is_taken_as_it_is() {
+        let conditions = json!([{"type": "A", "status": "True"}, {"type": "A", "status": "False"}]);
+        let patch =
+            json!({"status": {"conditions": conditions, "podIPs": [{"$patch": "delete", "ip": "::1"}]}});
+        let wanted = json!({"status": {"conditions": conditions, "podIPs": []}});
+        assert_eq!(patched(json!({"status": {}}), &patch), wanted);
+    }
+
+    #[test]
     fn elements_without_their_key_are_refused() {
-        let error =
-            apply(&mut json!({}), &json!({"spec": {"containers": [{"image": "i"}]}}), pod()).unwrap_err();
+        let patch = json!({"spec": {"containers": [{"image": "i"}]}});
+        let error = apply(&mut json!({"spec": {"containers": [{"name": "c"}]}}), &patch, pod()).unwrap_err();
         assert_eq!(error, "map: map[image:i] does not contain declared merge key: name");
     }
 }

@@ -61,17 +61,16 @@ impl Strategy for CronJobStrategy {
 
     fn validate_update(&self, subresource: Subresource, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = Causes::default();
-        metadata::validate_update(
-            &mut causes,
-            old,
-            new,
-            |_| {},
-            |causes| {
-                if subresource != Subresource::Status {
-                    validate_spec(causes, &new["spec"]);
-                }
-            },
-        );
+        match subresource {
+            Subresource::Status => metadata::validate_update_generic(&mut causes, old, new),
+            _ => metadata::validate_update(
+                &mut causes,
+                old,
+                new,
+                |_| {},
+                |causes| validate_spec(causes, &new["spec"]),
+            ),
+        }
         causes.into_vec()
     }
 }

@@ -180,7 +180,13 @@ impl Causes {
     }
 
     pub(crate) fn not_found(&mut self, path: &Path<'_>, value: &str) {
-        self.push(CauseReason::NotFound, path, format!("Not found: {}", go_value::quoted(value)));
+        self.not_found_because(path, value, "");
+    }
+
+    /// A name that nothing has, and where it was looked for.
+    pub(crate) fn not_found_because(&mut self, path: &Path<'_>, value: &str, detail: &str) {
+        let head = format!("Not found: {}", go_value::quoted(value));
+        self.push_with_detail(CauseReason::NotFound, path, head, detail);
     }
 
     /// Refuses a number below zero.

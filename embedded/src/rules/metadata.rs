@@ -26,19 +26,23 @@ const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDelet
 /// Checks `metadata` of a new object.
 pub(crate) fn validate(causes: &mut Causes, object: &Value, rule: MetadataRule) {
     let metadata = &object["metadata"];
-    let name_path = METADATA.child("name");
-    if let Some(prefix) = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty()) {
-        let errors = (rule.name)(&mask_trailing_dash(prefix));
-        causes.invalid_each(&METADATA.child("generateName"), prefix, errors);
-    }
-    match metadata["name"].as_str().unwrap_or_default() {
-        "" => causes.required(&name_path, "name or generateName is required"),
-        name => causes.invalid_each(&name_path, name, (rule.name)(name)),
-    }
+    validate_names(causes, metadata, rule.name);
     validate_namespace(causes, metadata, rule.namespaced);
     validate_shared(causes, metadata);
     validate_finalizers(causes, metadata);
     validate_finalizer_names(causes, metadata);
+}
+
+fn validate_names(causes: &mut Causes, metadata: &Value, rule: NameRule) {
+    let name_path = METADATA.child("name");
+    if let Some(prefix) = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty()) {
+        let errors = rule(&mask_trailing_dash(prefix));
+        causes.invalid_each(&METADATA.child("generateName"), prefix, errors);
+    }
+    match metadata["name"].as_str().unwrap_or_default() {
+        "" => causes.required(&name_path, "name or generateName is required"),
+        name => causes.invalid_each(&name_path, name, rule(name)),
+    }
 }
 
 /// Masks a trailing dash of a prefix, which is valid because a suffix follows.
@@ -93,7 +97,11 @@ fn owner_references(causes: &mut Causes, metadata: &Value) {
     let mut controller: Option<String> = None;
     for reference in references.as_array().into_iter().flatten() {
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
-        let version = text("apiVersion").rsplit('/').next().unwrap_or_default();
+        // Anything but `VERSION` and `GROUP/VERSION` is no version at all.
+        let version = match *text("apiVersion").split('/').collect::<Vec<_>>() {
+            [version] | [_, version] => version,
+            _ => "",
+        };
         if version.is_empty() {
             causes.invalid_str(&path.child("apiVersion"), text("apiVersion"), "version must not be empty");
         }
@@ -159,8 +167,17 @@ fn validate_finalizer_names(causes: &mut Causes, metadata: &Value) {
     }
 }
 
-/// Checks of the server for every kind, which precede the rules of the kind.
+/// The server's own checks of `metadata` of every kind, which precede the rules of the kind. The namespace is that of the
+/// request.
 pub(crate) fn validate_update_generic(causes: &mut Causes, old: &Value, new: &Value) {
+    validate_names(causes, &new["metadata"], names::path_segment);
+    validate_shared(causes, &new["metadata"]);
+    validate_finalizers(causes, &new["metadata"]);
+    validate_changes(causes, old, new);
+}
+
+/// The checks of a change of `metadata`.
+fn validate_changes(causes: &mut Causes, old: &Value, new: &Value) {
     let (old, new) = (&old["metadata"], &new["metadata"]);
     if !old["deletionTimestamp"].is_null() {
         let known: HashSet<&str> = finalizers(old).collect();
@@ -194,7 +211,7 @@ pub(crate) fn validate_update(
 ) {
     validate_update_generic(causes, old, new);
     create_rules(causes);
-    validate_update_generic(causes, old, new);
+    validate_changes(causes, old, new);
     validate_finalizer_names(causes, &new["metadata"]);
     update_rules(causes);
 }

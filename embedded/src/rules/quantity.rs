@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Add;
 
 /// The three notations of a quantity. A quantity keeps the notation in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(crate) enum QuantityError {
 }
 
 const NANO: i128 = 1_000_000_000;
+/// The billionths of a thousandth.
+const MICRO: u128 = 1_000_000;
 
 /// Decimal suffixes by power of ten.
 const DECIMAL: [(&str, i32); 10] =
@@ -71,6 +74,12 @@ impl Quantity {
         Some((1, exponent, Format::DecimalExponent))
     }
 
+    /// The amount in whole thousandths, rounded away from zero.
+    pub(crate) fn in_milli(self) -> Self {
+        let up = (self.nanos.unsigned_abs().div_ceil(MICRO) * MICRO).cast_signed();
+        Self { nanos: if self.is_negative() { -up } else { up }, ..self }
+    }
+
     /// Whether the amount is below zero.
     pub(crate) fn is_negative(&self) -> bool {
         self.nanos < 0
@@ -97,6 +106,16 @@ fn scaled(digits: &str, multiplier: i128, exponent: i32) -> i128 {
         mantissa.saturating_mul(factor)
     } else {
         mantissa.div_euclid(factor) + i128::from(mantissa % factor != 0)
+    }
+}
+
+/// The sum keeps the notation of the first that is not zero.
+impl Add for Quantity {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Self { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 }
 

@@ -12,19 +12,15 @@ fn metadata_rule(namespaced: bool) -> MetadataRule {
     MetadataRule { namespaced, name: names::path_segment }
 }
 
-/// The causes of an update, whose rules repeat those of the creation twice.
+/// The causes of an update, whose rules repeat those of the creation.
 fn validated_update(
     old: &Value,
     new: &Value,
-    create_rules: impl Fn(&mut Causes),
+    create_rules: impl FnOnce(&mut Causes),
     update_rules: impl FnOnce(&mut Causes),
 ) -> Vec<Cause> {
     let mut causes = Causes::default();
-    let twice = |causes: &mut Causes| {
-        create_rules(causes);
-        create_rules(causes);
-    };
-    metadata::validate_update(&mut causes, old, new, twice, update_rules);
+    metadata::validate_update(&mut causes, old, new, create_rules, update_rules);
     causes.into_vec()
 }
 

@@ -1,6 +1,6 @@
 //! The results of a load: a JSON file for programs, and a page with plots beside it for people.
 
-mod page;
+pub(crate) mod page;
 pub(crate) mod plots;
 mod quiet;
 

@@ -7,7 +7,8 @@ use anyhow::Result;
 use super::{Report, plots};
 use crate::process_faults::Record;
 
-const STYLE: &str = "body{font:15px/1.4 sans-serif;max-width:900px;margin:2em auto;padding:0 1em}\
+/// Style sheet of pages.
+pub(crate) const STYLE: &str = "body{font:15px/1.4 sans-serif;max-width:900px;margin:2em auto;padding:0 1em}\
     table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:right}\
     td:first-child,th:first-child{text-align:left}pre{background:#f4f4f4;padding:1em;overflow:auto}\
     .wrong{color:#b00;font-weight:bold}svg{max-width:100%;height:auto}";
@@ -101,6 +102,7 @@ fn process_faults(page: &mut String, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+/// Text in HTML.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::Report;
 use super::verdict::{Outcome, Phase};
+use crate::report::page::escape;
 use crate::report::plots::{Axes, Line, Plot};
 
 const STYLE: &str = "body{font:15px/1.4 sans-serif;max-width:1200px;margin:2em auto;padding:0 1em}\
@@ -68,8 +69,4 @@ fn row(page: &mut String, outcome: &Outcome) -> Result<()> {
         outcome.requests_per_s,
     )?;
     Ok(())
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

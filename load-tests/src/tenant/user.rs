@@ -12,8 +12,8 @@ use http::{Request, header};
 use serde_json::{Value, json};
 
 use super::victim::Target;
-use super::yard::collection;
 use crate::exact::FINALIZERS;
+use crate::namespaces::collection;
 use crate::pods::RUN_TIME;
 
 /// Name of the tenant as a user.

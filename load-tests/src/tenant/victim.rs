@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::user::spec;
-use super::yard::{Yard, collection};
+use super::yard::Yard;
 use crate::ground::Ground;
 use crate::ledger::Ledger;
+use crate::namespaces::collection;
 use crate::pods::{Observer, RUN_TIME, Simulator};
 use crate::views::Job;
 use crate::watch::{Collection, Event};

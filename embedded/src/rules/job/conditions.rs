@@ -7,14 +7,10 @@ pub(super) fn is_true(status: &Value, kind: &str) -> bool {
     has(status, kind, "True")
 }
 
-/// Whether the status has a condition of this type with this status.
+/// Whether the status has a condition of this type with this status, among others of the type or not.
 pub(super) fn has(status: &Value, kind: &str, value: &str) -> bool {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    // The first condition of a type counts.
-    conditions
-        .into_iter()
-        .find(|condition| condition["type"] == *kind)
-        .is_some_and(|found| found["status"] == *value)
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == *kind && condition["status"] == *value)
 }
 
 /// Whether the Job is complete or failed.

@@ -12,37 +12,36 @@ use super::super::go_value::quoted;
 /// The reason why the text is no such list, in the words of Kubernetes.
 pub(super) fn parse(text: &str, completions: i64) -> Result<Vec<RangeInclusive<i64>>, String> {
     let mut ranges: Vec<RangeInclusive<i64>> = Vec::new();
-    if text.is_empty() {
-        return Ok(ranges);
-    }
-    for fragment in text.split(',') {
-        let parts: Vec<&str> = fragment.split('-').collect();
-        let (first, last) = match parts[..] {
-            [only] => (index(only, completions)?, None),
-            [first, last] => (index(first, completions)?, Some(last)),
-            _ => {
-                return Err(format!(
-                    "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
-                    quoted(fragment)
-                ));
-            }
-        };
-        if let Some(previous) = ranges.last().filter(|range| *range.end() >= first) {
-            return Err(not_increasing(*previous.end(), first));
+    for interval in intervals(text, completions) {
+        let interval = interval?;
+        if let Some(previous) = ranges.last().filter(|range| range.end() >= interval.start()) {
+            return Err(not_increasing(*previous.end(), *interval.start()));
         }
-        let last = match last {
-            Some(text) => {
-                let last = index(text, completions)?;
-                if last <= first {
-                    return Err(not_increasing(first, last));
-                }
-                last
-            }
-            None => first,
-        };
-        ranges.push(first..=last);
+        ranges.push(interval);
     }
     Ok(ranges)
+}
+
+/// The intervals of a list, each parsed by itself.
+fn intervals(text: &str, completions: i64) -> impl Iterator<Item = Result<RangeInclusive<i64>, String>> {
+    text.split(',').filter(|_| !text.is_empty()).map(move |interval| parse_interval(interval, completions))
+}
+
+fn parse_interval(text: &str, completions: i64) -> Result<RangeInclusive<i64>, String> {
+    let (first, last) = match text.split('-').collect::<Vec<&str>>()[..] {
+        [only] => (index(only, completions)?, None),
+        [first, last] => (index(first, completions)?, Some(index(last, completions)?)),
+        _ => {
+            return Err(format!(
+                "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+                quoted(text)
+            ));
+        }
+    };
+    match last {
+        Some(last) if last <= first => Err(not_increasing(first, last)),
+        last => Ok(first..=last.unwrap_or(first)),
+    }
 }
 
 fn not_increasing(previous: i64, current: i64) -> String {
@@ -60,8 +59,9 @@ pub(super) fn count(ranges: &[RangeInclusive<i64>]) -> i64 {
     ranges.iter().map(|range| range.end() - range.start() + 1).sum()
 }
 
-/// The lowest index in both lists.
-pub(super) fn first_overlap(a: &[RangeInclusive<i64>], b: &[RangeInclusive<i64>]) -> Option<i64> {
+/// The first index that two lists share. Malformed intervals are skipped: [`parse`] reports them.
+pub(super) fn first_overlap(a: &str, b: &str, completions: i64) -> Option<i64> {
+    let [a, b] = [a, b].map(|text| intervals(text, completions).flatten().collect::<Vec<_>>());
     let (mut i, mut j) = (0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let start = *x.start().max(y.start());
@@ -87,9 +87,10 @@ mod tests {
 
     #[test]
     fn overlaps_are_found_in_any_order() {
-        let list = |text| parse(text, 100).unwrap();
-        assert_eq!(first_overlap(&list("0,2"), &list("1-2")), Some(2));
-        assert_eq!(first_overlap(&list("5-9"), &list("0-3,7")), Some(7));
-        assert_eq!(first_overlap(&list("0-3"), &list("4-9")), None);
+        let overlap = |a, b| first_overlap(a, b, 100);
+        assert_eq!(overlap("0,2", "1-2"), Some(2));
+        assert_eq!(overlap("5-9", "0-3,7"), Some(7));
+        assert_eq!(overlap("0-3", "4-9"), None);
+        assert_eq!(overlap("x,100,3", "3"), Some(3), "intervals that are malformed overlap with nothing");
     }
 }

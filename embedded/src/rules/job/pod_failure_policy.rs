@@ -62,13 +62,15 @@ fn validate_rule(
     if !exit_codes.is_null() {
         validate_exit_codes(causes, &path.child("onExitCodes"), containers, exit_codes);
     }
-    if !patterns.is_empty() {
-        if !exit_codes.is_null() {
+    validate_patterns(causes, &path.child("onPodConditions"), patterns);
+    match (exit_codes.is_null(), patterns.is_empty()) {
+        (false, false) => {
             causes.invalid_omitted(path, "specifying both OnExitCodes and OnPodConditions is not supported");
         }
-        validate_patterns(causes, &path.child("onPodConditions"), patterns);
-    } else if exit_codes.is_null() {
-        causes.invalid_omitted(path, "specifying one of OnExitCodes and OnPodConditions is required");
+        (true, true) => {
+            causes.invalid_omitted(path, "specifying one of OnExitCodes and OnPodConditions is required");
+        }
+        _ => {}
     }
 }
 

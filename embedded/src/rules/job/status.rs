@@ -4,7 +4,6 @@
 //! stored under older rules can still be updated.
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -43,10 +42,12 @@ pub(super) fn validate_update(causes: &mut Causes, old: &Value, new: &Value) {
     let update = Update { spec: &new["spec"], old: &old["status"], new: &new["status"] };
     counters(causes, update.new);
     uncounted(causes, &update.new["uncountedTerminatedPods"]);
-    terminal_conditions(causes, &update);
+    exclusive_conditions(causes, &update);
     times(causes, &update);
+    required_conditions(causes, &update);
     finished(causes, &update);
     indexes(causes, &update);
+    no_pods_left(causes, &update, "terminating");
     if update.changed(&["ready", "active"])
         && let Some(ready) = update.new["ready"].as_i64()
         && ready > number(update.new, "active")
@@ -90,22 +91,25 @@ fn uncounted(causes: &mut Causes, uncounted: &Value) {
     }
 }
 
-/// Conditions that exclude or require each other.
-fn terminal_conditions(causes: &mut Causes, update: &Update<'_>) {
+/// Conditions that exclude each other.
+fn exclusive_conditions(causes: &mut Causes, update: &Update<'_>) {
     let holds = |kind: &str| is_true(update.new, kind);
-    let complete = holds("Complete");
     for other in ["Failed", "FailureTarget"] {
-        if update.flipped(&["Complete", other]) && complete && holds(other) {
+        if update.flipped(&["Complete", other]) && holds("Complete") && holds(other) {
             conditions_error(causes, &format!("cannot set Complete=True and {other}=true conditions"));
         }
     }
-    if (update.flipped(&["Failed"]) || update.changed(&["failedIndexes"]))
-        && holds("Failed")
-        && !holds("FailureTarget")
-    {
+}
+
+/// Conditions that announce an end before it is reached.
+fn required_conditions(causes: &mut Causes, update: &Update<'_>) {
+    let without =
+        |kind: &str, announcement: &str| is_true(update.new, kind) && !is_true(update.new, announcement);
+    let failed_changed = update.flipped(&["Failed"]) || update.changed(&["failedIndexes"]);
+    if failed_changed && without("Failed", "FailureTarget") {
         conditions_error(causes, "cannot set Failed=True condition without the FailureTarget=true condition");
     }
-    if update.flipped(&["Complete", "SuccessCriteriaMet"]) && complete && !holds("SuccessCriteriaMet") {
+    if update.flipped(&["Complete", "SuccessCriteriaMet"]) && without("Complete", "SuccessCriteriaMet") {
         conditions_error(
             causes,
             "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
@@ -138,21 +142,22 @@ fn times(causes: &mut Causes, update: &Update<'_>) {
     }
 }
 
-/// A finished Job has a start time and no remaining pods.
+/// A finished Job has no pods that this counter counts.
+fn no_pods_left(causes: &mut Causes, update: &Update<'_>, counter: &str) {
+    let changed = update.finish_changed() || update.changed(&[counter]);
+    if changed && is_finished(update.new) && number(update.new, counter) > 0 {
+        let detail = format!("{counter}>0 is invalid for finished job");
+        causes.invalid(&STATUS.child(counter), &update.new[counter], &detail);
+    }
+}
+
+/// A finished Job has a start time, and no pods that are active or still to be counted.
 fn finished(causes: &mut Causes, update: &Update<'_>) {
+    no_pods_left(causes, update, "active");
     if !is_finished(update.new) {
         return;
     }
     let (finish_changed, new) = (update.finish_changed(), update.new);
-    for field in ["active", "terminating"] {
-        if (finish_changed || update.changed(&[field])) && number(new, field) > 0 {
-            causes.invalid(
-                &STATUS.child(field),
-                &new[field],
-                &format!("{field}>0 is invalid for finished job"),
-            );
-        }
-    }
     let never_started = update.spec["suspend"] == true && update.spec["completions"] == 0;
     if (finish_changed || update.changed(&["startTime"])) && new["startTime"].is_null() && !never_started {
         causes.required(&STATUS.child("startTime"), "startTime is required for finished job");
@@ -179,17 +184,21 @@ fn indexes(causes: &mut Causes, update: &Update<'_>) {
     let failed_changed = update.changed(&["failedIndexes"]);
     let with_completions = !update.spec["completions"].is_null();
     let with_limit = !update.spec["backoffLimitPerIndex"].is_null();
-    let completed_list = list(update, "completedIndexes").map_err(|reason| {
-        if completed_changed && with_completions {
-            let detail = format!("error parsing completedIndexes: {reason}");
-            causes.invalid_str(&completed_path, text(completed), &detail);
-        }
-    });
-    let failed_list = list(update, "failedIndexes").map_err(|reason| {
-        if failed_changed && with_completions && with_limit {
-            causes.invalid(&failed_path, failed, &format!("error parsing failedIndexes: {reason}"));
-        }
-    });
+    let malformed = |field: &str| index_list::parse(text(&update.new[field]), completions(update)).err();
+    if completed_changed
+        && with_completions
+        && let Some(reason) = malformed("completedIndexes")
+    {
+        let detail = format!("error parsing completedIndexes: {reason}");
+        causes.invalid_str(&completed_path, text(completed), &detail);
+    }
+    if failed_changed
+        && with_completions
+        && with_limit
+        && let Some(reason) = malformed("failedIndexes")
+    {
+        causes.invalid(&failed_path, failed, &format!("error parsing failedIndexes: {reason}"));
+    }
     if completed_changed && !is_indexed(update.spec) && !text(completed).is_empty() {
         let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
         causes.invalid_str(&completed_path, text(completed), detail);
@@ -199,18 +208,16 @@ fn indexes(causes: &mut Causes, update: &Update<'_>) {
         causes.invalid_str(&failed_path, text(failed), detail);
     }
     if (completed_changed || failed_changed)
-        && let (Ok(completed), Ok(failed_ranges)) = (completed_list, failed_list)
-        && let Some(index) = index_list::first_overlap(&completed, &failed_ranges)
+        && with_completions
+        && let Some(index) = index_list::first_overlap(text(completed), text(failed), completions(update))
     {
         let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
         causes.invalid_str(&failed_path, text(failed), &detail);
     }
 }
 
-/// The index list at `field`, or the reason why it is malformed.
-fn list(update: &Update<'_>, field: &str) -> Result<Vec<RangeInclusive<i64>>, String> {
-    let completions = update.spec["completions"].as_i64().unwrap_or(0);
-    index_list::parse(text(&update.new[field]), completions)
+fn completions(update: &Update<'_>) -> i64 {
+    update.spec["completions"].as_i64().unwrap_or(0)
 }
 
 fn text(value: &Value) -> &str {
@@ -254,6 +261,10 @@ fn changes(causes: &mut Causes, update: &Update<'_>) {
             "cannot decrease the succeeded counter",
         );
     }
+    let completion = &new["completionTime"];
+    if !old["completionTime"].is_null() && !completion.is_null() && update.changed(&["completionTime"]) {
+        causes.invalid(&STATUS.child("completionTime"), completion, "field is immutable");
+    }
     if !old["startTime"].is_null()
         && update.changed(&["startTime"])
         && spec["suspend"] != true
@@ -261,10 +272,6 @@ fn changes(causes: &mut Causes, update: &Update<'_>) {
     {
         let detail = "field is immutable for unsuspended job once set";
         causes.invalid(&STATUS.child("startTime"), &new["startTime"], detail);
-    }
-    let completion = &new["completionTime"];
-    if !old["completionTime"].is_null() && !completion.is_null() && update.changed(&["completionTime"]) {
-        causes.invalid(&STATUS.child("completionTime"), completion, "field is immutable");
     }
     if is_true(old, "SuccessCriteriaMet") && !is_true(new, "SuccessCriteriaMet") {
         conditions_error(causes, "cannot disable the SuccessCriteriaMet=True condition");

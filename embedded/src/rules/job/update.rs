@@ -40,7 +40,7 @@ pub(super) fn validate(causes: &mut Causes, old: &Value, new: &Value) {
 fn completions(causes: &mut Causes, old: &Value, new: &Value) {
     let path = SPEC.child("completions");
     let value = &new["completions"];
-    if !is_indexed(old) {
+    if !is_indexed(new) {
         causes.immutable(&path, value, &old["completions"]);
         return;
     }
@@ -89,15 +89,8 @@ fn immutable_part(template: &Value) -> Value {
     }
     for list in ["containers", "initContainers"] {
         for container in fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            container_resources(as_object(container));
+            as_object(container).remove("resources");
         }
     }
     spec
-}
-
-/// Removes requests and limits, which are mutable. Device claims are not.
-fn container_resources(container: &mut Map<String, Value>) {
-    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    resources.remove("requests");
-    resources.remove("limits");
 }

@@ -29,7 +29,6 @@ pub(super) fn of(old: Option<&Value>, job: &Value) -> Vec<String> {
         );
     }
     let path = Path::root("spec");
-    let old_template = old.map(|old| &old["spec"]["template"]);
-    pod_warnings::template(&mut warnings, &path.child("template"), old_template, &spec["template"]);
+    pod_warnings::template(&mut warnings, &path.child("template"), &spec["template"]);
     warnings
 }

@@ -1,44 +1,30 @@
 //! Containers of a pod.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::names;
-use super::super::quantity::Quantity;
-use super::{environment, list, probe, security, text, volume};
+use super::{claims, environment, list, probe, resources, restart, security, text, volume};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGE_POLICIES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 /// Fields of a pod that volumes or other API versions may refer to, but environment variables may not.
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
-/// Standard resources that a container may not request: those of quotas and of volumes.
-const OTHER_STANDARD_RESOURCES: [&str; 16] = [
-    "requests.cpu",
-    "requests.memory",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "storage",
-    "requests.storage",
-    "services.nodeports",
-];
-/// Resources without a domain that a container may request.
-const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+/// What the containers of a pod refer to.
+pub(super) struct Referents<'a> {
+    /// The names of its volumes.
+    pub(super) volumes: HashSet<&'a str>,
+    /// The names of its claims.
+    pub(super) claims: BTreeSet<&'a str>,
+    /// Its grace period, in seconds, which is also the longest sleep of a handler.
+    pub(super) grace: Option<i64>,
+}
 
 /// Checks containers and init containers of a pod spec.
-pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value, volumes: &HashSet<&str>) {
+pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value, referents: &Referents<'_>) {
     let mut names = HashSet::new();
     let regular = list(&spec["containers"]);
     let containers_path = path.child("containers");
@@ -47,23 +33,23 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value, v
     }
     for (index, container) in regular.iter().enumerate() {
         let path = containers_path.index(index);
-        validate(causes, &path, container, volumes);
+        validate(causes, &path, container, referents);
         duplicate_name(causes, &path, container, &mut names);
-        probe::validate_all(causes, &path, container);
-        security::one_of(causes, &path, container, "restartPolicy", &RESTART_POLICIES);
+        probe::validate_all(causes, &path, container, referents.grace);
+        restart::validate(causes, &path, container);
     }
     host_port_conflicts(causes, &containers_path, regular);
     let init = list(&spec["initContainers"]);
     let init_path = path.child("initContainers");
     for (index, container) in init.iter().enumerate() {
         let path = init_path.index(index);
-        validate(causes, &path, container, volumes);
-        security::one_of(causes, &path, container, "restartPolicy", &RESTART_POLICIES);
+        validate(causes, &path, container, referents);
+        restart::validate_init(causes, &path, container);
         duplicate_name(causes, &path, container, &mut names);
         host_port_conflicts(causes, &init_path, std::slice::from_ref(container));
         // Only sidecars run as long as regular containers.
         if container["restartPolicy"] == "Always" {
-            probe::validate_all(causes, &path, container);
+            probe::validate_all(causes, &path, container, referents.grace);
         } else {
             probe::forbid_all(causes, &path, container);
         }
@@ -102,7 +88,7 @@ fn duplicate_name<'a>(
     }
 }
 
-fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &HashSet<&str>) {
+fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, referents: &Referents<'_>) {
     match text(&container["name"]) {
         "" => causes.required(&path.child("name"), ""),
         name => causes.invalid_each(&path.child("name"), name, names::dns_label(name)),
@@ -115,9 +101,16 @@ fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &H
     ports(causes, &path.child("ports"), &container["ports"]);
     environment::environment(causes, &path.child("env"), &container["env"]);
     environment::sources(causes, &path.child("envFrom"), &container["envFrom"]);
-    volume_mounts(causes, &path.child("volumeMounts"), container, volumes);
+    volume_mounts(causes, &path.child("volumeMounts"), container, &referents.volumes);
     causes.required_enum(&path.child("imagePullPolicy"), &container["imagePullPolicy"], &PULL_POLICIES);
-    resources(causes, &path.child("resources"), &container["resources"]);
+    let resources_path = path.child("resources");
+    resources::validate(causes, &resources_path, &container["resources"], resources::Owner::Container);
+    claims::references(
+        causes,
+        &resources_path.child("claims"),
+        &container["resources"]["claims"],
+        &referents.claims,
+    );
     security::container(causes, &path.child("securityContext"), &container["securityContext"]);
 }
 
@@ -196,70 +189,5 @@ fn volume_mounts(causes: &mut Causes, path: &Path<'_>, container: &Value, volume
             let detail = "Bidirectional mount propagation is available only to privileged containers";
             causes.forbidden(&path.child("mountPropagation"), detail);
         }
-    }
-}
-
-/// Checks requests and limits of a container.
-pub(super) fn resources(causes: &mut Causes, path: &Path<'_>, resources: &Value) {
-    let (limits, requests) = (&resources["limits"], &resources["requests"]);
-    let limits_path = path.child("limits");
-    for (field, amounts) in [("limits", limits), ("requests", requests)] {
-        let path = path.child(field);
-        for (name, amount) in amounts.as_object().into_iter().flatten() {
-            amount_rules(causes, &path.key(name), name, amount);
-            if field == "requests" {
-                request_within_limit(causes, &path, name, amount, &limits[name]);
-                if limits[name].is_null() && !may_overcommit(name) {
-                    causes.required(&limits_path, "Limit must be set for non overcommitable resources");
-                }
-            }
-        }
-    }
-    let has = |rule: fn(&str) -> bool| {
-        let all = [limits, requests].into_iter().filter_map(Value::as_object).flatten();
-        all.into_iter().any(|(name, _)| rule(name))
-    };
-    if has(|name| name.starts_with("hugepages-")) && !has(|name| matches!(name, "cpu" | "memory")) {
-        causes.forbidden(path, "HugePages require cpu or memory");
-    }
-}
-
-/// Whether a resource may be overcommitted. Extended resources and huge pages may not.
-fn may_overcommit(name: &str) -> bool {
-    !name.contains('/') && !name.starts_with("hugepages-")
-}
-
-fn quantity(value: &Value) -> Option<Quantity> {
-    Quantity::parse(value.as_str()?).ok()
-}
-
-fn amount_rules(causes: &mut Causes, path: &Path<'_>, name: &str, amount: &Value) {
-    let errors = names::qualified_name(name);
-    let qualified = errors.is_empty();
-    let mut refuse = |detail: &str| causes.invalid(path, &name.into(), detail);
-    errors.iter().for_each(|error| refuse(error));
-    let standard = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");
-    if !name.contains('/') && !standard {
-        if qualified && !OTHER_STANDARD_RESOURCES.contains(&name) {
-            refuse("must be a standard resource type or fully qualified");
-        }
-        refuse("must be a standard resource for containers");
-    }
-    let Some(parsed) = quantity(amount) else { return };
-    if parsed.is_negative() {
-        causes.invalid(path, amount, "must be greater than or equal to 0");
-    }
-    if name.contains('/') && !parsed.is_integer() {
-        causes.invalid(path, amount, "must be an integer");
-    }
-}
-
-fn request_within_limit(causes: &mut Causes, path: &Path<'_>, name: &str, request: &Value, limit: &Value) {
-    let (Some(requested), Some(allowed)) = (quantity(request), quantity(limit)) else { return };
-    let shown = text(limit);
-    if !may_overcommit(name) && requested != allowed {
-        causes.invalid(path, request, &format!("must be equal to {name} limit of {shown}"));
-    } else if requested > allowed {
-        causes.invalid(path, request, &format!("must be less than or equal to {name} limit of {shown}"));
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::metadata::{as_object, default_text, default_to};
+use super::super::quantity::Quantity;
 
 /// Mode of files in volumes created from other objects: 0644.
 const FILE_MODE: i32 = 0o644;
@@ -104,6 +105,7 @@ fn default_container(container: &mut Map<String, Value>) {
     default_text(container, "imagePullPolicy", pull_policy);
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
+    round_amounts(container);
     for port in each(container, "ports") {
         default_text(port, "protocol", "TCP");
     }
@@ -120,6 +122,7 @@ fn default_container(container: &mut Map<String, Value>) {
             default_probe(probe);
         }
     }
+    drop_stop_signal(container);
     if let Some(lifecycle) = part(container, "lifecycle") {
         for handler in ["postStart", "preStop"] {
             if let Some(handler) = part(lifecycle, handler) {
@@ -129,13 +132,37 @@ fn default_container(container: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the image has neither tag nor digest, or the tag `latest`.
+/// Removes the field of a feature gate that is off (`ContainerStopSignals`), and what has nothing else.
+fn drop_stop_signal(container: &mut Map<String, Value>) {
+    if let Some(lifecycle) = part(container, "lifecycle")
+        && lifecycle.remove("stopSignal").is_some()
+        && lifecycle.is_empty()
+    {
+        container.remove("lifecycle");
+    }
+}
+
+/// Requests and limits are whole thousandths: smaller parts are rounded up.
+fn round_amounts(container: &mut Map<String, Value>) {
+    let Some(resources) = part(container, "resources") else { return };
+    for field in ["requests", "limits"] {
+        for amount in part(resources, field).into_iter().flat_map(|amounts| amounts.values_mut()) {
+            if let Some(exact) = amount.as_str().and_then(|text| Quantity::parse(text).ok()) {
+                *amount = exact.in_milli().to_string().into();
+            }
+        }
+    }
+}
+
+/// Whether the image has neither tag nor digest, or the tag `latest`. A name that no image can have has no tag.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
     }
     let last = image.rsplit('/').next().unwrap_or_default();
-    last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (name, tag) = last.split_once(':').unwrap_or((last, "latest"));
+    let possible = !name.chars().any(|c| c.is_uppercase() || c.is_whitespace());
+    possible && tag == "latest"
 }
 
 fn default_probe(probe: &mut Map<String, Value>) {

@@ -1,9 +1,13 @@
 //! `core/v1` Pod, and the pod templates of other kinds.
 
+mod annotations;
+mod claims;
 mod container;
 mod defaults;
 mod environment;
 mod probe;
+mod resources;
+mod restart;
 mod scheduling;
 mod security;
 mod spec;
@@ -94,16 +98,23 @@ impl Strategy for PodStrategy {
     }
 
     fn warnings(&self, subresource: Subresource, old: Option<&Value>, new: &Value) -> Vec<String> {
-        if subresource == Subresource::Main { warnings::of_pod(old, new) } else { Vec::new() }
+        // Changes of pods come from programs, which read no warnings.
+        if subresource == Subresource::Main && old.is_none() { warnings::of_pod(new) } else { Vec::new() }
     }
 }
 
 /// The rules of a pod, new or changed (`validatePodMetadataAndSpec`).
 fn validate(causes: &mut Causes, pod: &Value) {
     metadata::validate(causes, pod, METADATA_RULE);
+    validate_annotations(causes, pod);
     let path = Path::root("spec");
     spec::validate(causes, &path, &pod["spec"], true);
     spec::validate_pod_only(causes, &path, &pod["spec"]);
+}
+
+fn validate_annotations(causes: &mut Causes, pod: &Value) {
+    let path = Path::root("metadata");
+    annotations::validate(causes, &path.child("annotations"), &pod["metadata"]["annotations"], &pod["spec"]);
 }
 
 /// Adds default tolerations, with which the pod survives short problems of its node.

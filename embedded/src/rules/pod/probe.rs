@@ -9,13 +9,16 @@ use super::{list, text};
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
 
-/// Checks lifecycle and probes of a main container or sidecar.
-pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, container: &Value) {
+/// Checks lifecycle and probes of a main container or sidecar, whose pod has this grace period, in seconds.
+pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, container: &Value, grace: Option<i64>) {
     let lifecycle_path = path.child("lifecycle");
     for moment in ["postStart", "preStop"] {
         let handler = &container["lifecycle"][moment];
         if !handler.is_null() {
-            validate_handler(causes, &lifecycle_path.child(moment), handler);
+            let path = lifecycle_path.child(moment);
+            if validate_handler(causes, &path, handler) == Some("sleep") {
+                sleep(causes, &path.child("sleep"), &handler["sleep"], grace);
+            }
         }
     }
     for kind in PROBES {
@@ -60,8 +63,8 @@ fn validate_probe(causes: &mut Causes, path: &Path<'_>, kind: &str, probe: &Valu
 /// The rules of one kind of handler.
 type HandlerRule = fn(&mut Causes, &Path<'_>, &Value);
 
-/// Checks that there is exactly one kind of handler. Further ones are reported but not validated.
-fn validate_handler(causes: &mut Causes, path: &Path<'_>, handler: &Value) {
+/// Checks that there is exactly one kind of handler, and returns it. Further ones are reported but not validated.
+fn validate_handler(causes: &mut Causes, path: &Path<'_>, handler: &Value) -> Option<&'static str> {
     let rules: [(&str, HandlerRule); 5] = [
         ("exec", exec),
         ("httpGet", http_get),
@@ -69,13 +72,24 @@ fn validate_handler(causes: &mut Causes, path: &Path<'_>, handler: &Value) {
         ("grpc", grpc),
         ("sleep", |_, _, _| {}),
     ];
-    let mut given = rules.iter().filter(|(kind, _)| !handler[*kind].is_null());
-    match given.next() {
-        Some((kind, rule)) => rule(causes, &path.child(kind), &handler[*kind]),
-        None => causes.required(path, "must specify a handler type"),
-    }
+    let mut given = rules.into_iter().filter(|(kind, _)| !handler[*kind].is_null());
+    let Some((first, rule)) = given.next() else {
+        causes.required(path, "must specify a handler type");
+        return None;
+    };
+    rule(causes, &path.child(first), &handler[first]);
     for (extra, _) in given {
         causes.forbidden(&path.child(extra), "may not specify more than 1 handler type");
+    }
+    Some(first)
+}
+
+/// A handler cannot sleep for longer than the pod's grace period.
+fn sleep(causes: &mut Causes, path: &Path<'_>, action: &Value, grace: Option<i64>) {
+    let seconds = action["seconds"].as_i64().unwrap_or(0);
+    if let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&seconds)) {
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        causes.invalid(path, &seconds.into(), &detail);
     }
 }
 

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::{metadata, names};
-use super::{container, environment, list, scheduling, security, text, volume};
+use super::container::Referents;
+use super::{claims, container, environment, list, resources, scheduling, security, text, volume};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -15,7 +16,11 @@ const PREEMPTION_POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 /// Checks the spec of a pod, or of a template.
 pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_pod: bool) {
     let volumes = volume::validate_all(causes, &path.child("volumes"), list(&spec["volumes"]));
-    container::validate_all(causes, path, spec, &volumes);
+    claims::validate_all(causes, &path.child("resourceClaims"), &spec["resourceClaims"]);
+    let (claims, grace) = (claims::names_of(spec), spec["terminationGracePeriodSeconds"].as_i64());
+    let referents = Referents { volumes, claims, grace };
+    container::validate_all(causes, path, spec, &referents);
+    resources::of_pod(causes, path, spec, &referents.claims);
     container::host_network_ports(causes, path, spec, is_pod);
     causes.required_enum(&path.child("restartPolicy"), &spec["restartPolicy"], &RESTART_POLICIES);
     causes.required_enum(&path.child("dnsPolicy"), &spec["dnsPolicy"], &DNS_POLICIES);

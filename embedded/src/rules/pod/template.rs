@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::metadata::{self, as_object, child};
-use super::{defaults, spec};
+use super::{annotations, defaults, spec};
 
 /// The defaults of a template.
 pub(crate) fn default_template(template: &mut Value) {
@@ -19,6 +19,7 @@ pub(crate) fn validate(causes: &mut Causes, path: &Path<'_>, template: &Value) {
     let metadata = &template["metadata"];
     metadata::labels(causes, &path.child("labels"), &metadata["labels"]);
     metadata::annotations(causes, &path.child("annotations"), &metadata["annotations"]);
+    annotations::validate(causes, &path.child("annotations"), &metadata["annotations"], &template["spec"]);
     let spec_path = path.child("spec");
     spec::validate(causes, &spec_path, &template["spec"], false);
     if template["spec"]["ephemeralContainers"].as_array().is_some_and(|list| !list.is_empty()) {

@@ -8,7 +8,7 @@ use super::super::Subresource;
 use super::super::field::{Causes, Path};
 use super::super::go_value;
 use super::super::metadata::{self, as_object, child, object_at};
-use super::{list, text, validate as validate_pod};
+use super::{list, text, validate as validate_pod, validate_annotations};
 
 const SPEC: Path<'static> = Path::root("spec");
 
@@ -18,6 +18,8 @@ pub(super) fn prepare(subresource: Subresource, old: &Value, new: &mut Value) {
     match subresource {
         Subresource::Status => {
             metadata::keep(old, new, "spec");
+            // A kubelet has an old copy of the references, so those of a status write do not count.
+            restore(object_at(new, "metadata"), &old["metadata"], "ownerReferences");
             // A client that omits the class does not clear it.
             let status = object_at(new, "status");
             metadata::default_to(status, "qosClass", old["status"]["qosClass"].clone());
@@ -46,14 +48,15 @@ pub(super) fn validate(causes: &mut Causes, subresource: Subresource, old: &Valu
             },
         ),
         Subresource::Binding => {}
-        // Kubernetes applies the rules of a new pod twice to a changed one.
         Subresource::Main | Subresource::Scale => metadata::validate_update(
             causes,
             old,
             new,
-            |causes| validate_pod(causes, new),
+            |_| {},
             |causes| {
                 validate_pod(causes, new);
+                // Kubernetes looks at annotations twice: as those of a pod, and as changed ones.
+                validate_annotations(causes, new);
                 spec_changes(causes, &old["spec"], &new["spec"]);
             },
         ),

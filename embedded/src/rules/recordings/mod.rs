@@ -17,6 +17,7 @@ const GROUPS: &[&str] = &[
     "job-validation",
     "job-update",
     "job-status",
+    "job-edges",
     "leases",
     "events",
     "gang",

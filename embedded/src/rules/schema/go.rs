@@ -129,8 +129,21 @@ const NULLS: &[(&str, &[&str])] = &[
     ("PodFailurePolicyOnExitCodesRequirement", &["values"]),
     ("PodGroupTemplate", &["schedulingConstraints"]),
     ("PodGroupSpec", &["podGroupTemplateRef"]),
+    ("ProjectedVolumeSource", &["sources"]),
     ("Role", &["rules"]),
     ("SuccessPolicy", &["rules"]),
+];
+
+/// Required strings that are left out if empty: the names in references to other objects.
+const UNWRITTEN: &[(&str, &[&str])] = &[
+    ("LocalObjectReference", &["name"]),
+    ("ConfigMapEnvSource", &["name"]),
+    ("ConfigMapKeySelector", &["name"]),
+    ("ConfigMapProjection", &["name"]),
+    ("ConfigMapVolumeSource", &["name"]),
+    ("SecretEnvSource", &["name"]),
+    ("SecretKeySelector", &["name"]),
+    ("SecretProjection", &["name"]),
 ];
 
 /// Fields of named string types, and of maps and lists of them, with the type's name in decoder messages.
@@ -209,13 +222,14 @@ pub(super) fn presence(ty: &str, field: &str, kind: &Kind, required: bool) -> Pr
         Kind::Struct(_) if field == "metadata" => Presence::Always,
         Kind::Struct(_) | Kind::Quantity | Kind::IntOrString | Kind::Raw => Presence::Given,
     };
-    if required && optional != Presence::OrNull { Presence::Always } else { optional }
+    let written = required && optional != Presence::OrNull && !listed(UNWRITTEN, ty, field);
+    if written { Presence::Always } else { optional }
 }
 
 /// All fields in the tables.
 #[cfg(test)]
 pub(super) fn named_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
-    [VALUES, POINTERS, EMBEDDED, OPTIONAL_TIMES, WRITTEN, NULLS]
+    [VALUES, POINTERS, EMBEDDED, OPTIONAL_TIMES, WRITTEN, NULLS, UNWRITTEN]
         .into_iter()
         .flatten()
         .flat_map(|(ty, fields)| fields.iter().map(|field| (*ty, *field)))

@@ -1,0 +1,289 @@
+//! A pair under way: the acts of a plan on both sides, and the first difference.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use futures::future::{join_all, try_join};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::class::Class;
+use super::picks::{pinned, take};
+use super::plan::{Pick, Plan, Step, What, job_name};
+use super::side::Side;
+use super::state::{Difference, Differing, Field, Objects, State};
+use super::yard::Yard;
+
+/// How long no Job and no pod must change.
+const QUIET: Duration = Duration::from_millis(2_300);
+/// How long a difference must last, once everything is quiet.
+const LASTING: Duration = Duration::from_secs(2);
+/// The same where creations may wait for the back-off of requests, or for a controller that has just been started.
+const LASTING_LONG: Duration = Duration::from_secs(20);
+/// Longest time until both sides must be quiet.
+const RESTLESS: Duration = Duration::from_secs(40);
+/// How long a difference of pods is looked at for whether it passes.
+const HEALING: Duration = Duration::from_secs(25);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Steps that are played once all Jobs have ended.
+const AFTER_THE_END: usize = 2;
+
+/// What came of a plan.
+#[derive(Clone, Debug)]
+pub(super) struct Played {
+    /// The plan up to the last step that was played, with picks by class.
+    pub(super) plan: Plan,
+    /// The state before each step. It was that of both sides.
+    pub(super) before: Vec<State>,
+    pub(super) outcome: Outcome,
+    /// Whether the reference has differed from itself with this plan.
+    pub(super) reference_varies: bool,
+}
+
+/// Who plays against the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opponent {
+    Ours,
+    /// The reference once more: what differs then is chance.
+    Itself,
+}
+
+/// The outcome.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    Equal,
+    Different(Box<Difference>),
+    /// The plan could not be played, or both sides do not come to rest.
+    Unfinished(String),
+}
+
+/// The two sides: the reference, and ours.
+struct Pair<'a> {
+    yard: &'a Yard,
+    sides: [Side; 2],
+    lasting: Duration,
+}
+
+impl Played {
+    /// A plan that was not played.
+    pub(super) fn unfinished(plan: Plan, why: String) -> Self {
+        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), reference_varies: false }
+    }
+
+    /// Plays a plan in new namespaces.
+    pub(super) async fn of(yard: &Yard, plan: &Plan, opponent: Opponent) -> Self {
+        let mut pair = match Pair::prepare(yard, plan, opponent).await {
+            Ok(pair) => pair,
+            Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
+        };
+        let empty = Plan { steps: Vec::new(), ..plan.clone() };
+        let mut played =
+            Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal, reference_varies: false };
+        if let Err(error) = pair.play(plan, &mut played).await {
+            played.outcome = Outcome::Unfinished(format!("{error:#}"));
+        }
+        pair.end().await;
+        played
+    }
+
+    /// The difference, if there is one.
+    pub(super) fn difference(&self) -> Option<&Difference> {
+        match &self.outcome {
+            Outcome::Different(difference) => Some(difference),
+            Outcome::Equal | Outcome::Unfinished(_) => None,
+        }
+    }
+
+    /// The state before the last step.
+    pub(super) fn last_before(&self) -> Option<&State> {
+        self.before.last()
+    }
+}
+
+impl<'a> Pair<'a> {
+    async fn prepare(yard: &'a Yard, plan: &Plan, opponent: Opponent) -> Result<Self> {
+        let (reference, ours) = try_join(yard.side(false), yard.side(opponent == Opponent::Ours)).await?;
+        let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
+        Ok(Self { yard, sides: [reference, ours], lasting })
+    }
+
+    async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
+        let mut state = State::default();
+        let mut after_the_end = 0;
+        for step in &plan.steps {
+            let step = pinned(step, state.pods.clone());
+            if step.0.is_empty() {
+                continue;
+            }
+            played.before.push(state);
+            played.plan.steps.push(step.clone());
+            self.act(plan, &step).await?;
+            match self.settle().await? {
+                Ok(equal) => state = equal,
+                Err(difference) => {
+                    played.outcome = Outcome::Different(self.watch(difference).await);
+                    return Ok(());
+                }
+            }
+            let is_over = |job: String| state.get(Field::Exists, &job).is_none() || state.is_finished(&job);
+            let ended = (0..plan.jobs.len()).map(job_name).all(is_over);
+            after_the_end += usize::from(ended);
+            if after_the_end > AFTER_THE_END {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn objects(&self, side: usize) -> Objects {
+        self.yard.mirror.objects(self.sides[side].namespace())
+    }
+
+    /// Plays a step on both sides at the same time.
+    async fn act(&mut self, plan: &Plan, step: &Step) -> Result<()> {
+        let _turn = self.yard.turn().await;
+        let both = join_all([0, 1].map(|side| self.act_on(side, plan, step))).await;
+        both.into_iter().collect::<Result<()>>()?;
+        for act in &step.0 {
+            if let What::Restart { turn } = act.what {
+                self.yard.restart(turn).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn act_on(&self, number: usize, plan: &Plan, step: &Step) -> Result<()> {
+        let side = &self.sides[number];
+        let objects = self.objects(number);
+        let mut left: Vec<&Arc<Value>> = objects.pods.iter().collect();
+        let chosen: Vec<Vec<&Value>> = step
+            .0
+            .iter()
+            .map(|act| match &act.what {
+                What::Pods { pick: Pick::Class(class), count, .. } => {
+                    take(&mut left, *count, |pod| Class::of(pod, side.names.finalizer) == *class)
+                }
+                _ => Vec::new(),
+            })
+            .collect();
+        let began = tokio::time::Instant::now();
+        // One after the other: the API server must have them in the same order on both sides.
+        for (act, pods) in step.0.iter().zip(chosen) {
+            tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into())).await;
+            self.act_one(side, plan, &act.what, &pods).await?;
+        }
+        Ok(())
+    }
+
+    async fn act_one(&self, side: &Side, plan: &Plan, what: &What, pods: &[&Value]) -> Result<()> {
+        match what {
+            What::Create { job } => match plan.jobs.get(*job) {
+                Some(spec) => side.create_job(*job, spec).await,
+                None => Ok(0),
+            },
+            What::Patch { job, patch } => side.patch_job(*job, patch).await,
+            What::Delete { job, propagation } => side.delete_job(*job, *propagation).await,
+            What::Refuse { pods } => side.label(&self.yard.refusal(*pods)).await,
+            What::Quota { pods } => side.quota(*pods).await,
+            What::Pods { change, .. } => side.change(pods, change).await,
+            // Controllers are not those of a side alone.
+            What::Restart { .. } => Ok(0),
+        }
+        .map(drop)
+    }
+
+    /// Waits until both sides are quiet. Returns their common state, or the difference that remains.
+    async fn settle(&mut self) -> Result<Result<State, Box<Difference>>> {
+        let began = Instant::now();
+        let mut too_low = [BTreeMap::new(), BTreeMap::new()];
+        loop {
+            sleep(LOOK).await;
+            let quiet = self.quiet_for(began);
+            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG;
+            if quiet < QUIET && !is_late {
+                continue;
+            }
+            self.note_too_low(&mut too_low);
+            match self.compare(&too_low) {
+                Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
+                Ok(_) => bail!("both sides do not come to rest"),
+                Err(difference) if is_late => return Ok(Err(self.with_rest(difference))),
+                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) => {
+                    return Ok(Err(difference));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// How long a difference must last. Clients may send Events late, since they limit their rate.
+    fn lasting_of(&self, difference: &Difference) -> Duration {
+        let waits = self.yard.is_catching_up() || difference.is_only(&[Field::Events]);
+        if waits { LASTING_LONG } else { self.lasting }
+    }
+
+    /// Keeps by how many pods `active` of each Job was too low at most.
+    fn note_too_low(&self, too_low: &mut [BTreeMap<String, u32>; 2]) {
+        for (side, most) in self.sides.iter().zip(too_low) {
+            for (job, pods) in self.yard.mirror.too_low(side.namespace()) {
+                let most = most.entry(job).or_insert(0);
+                *most = pods.max(*most);
+            }
+        }
+    }
+
+    /// How long both sides have been quiet, at most since then.
+    fn quiet_for(&self, began: Instant) -> Duration {
+        let changed = self.sides.iter().filter_map(|side| self.yard.mirror.changed(side.namespace()));
+        changed.fold(began, Instant::max).elapsed()
+    }
+
+    fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Box<Difference>> {
+        let objects = [self.objects(0), self.objects(1)];
+        let [reference, ours] =
+            [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
+        match Difference::between(&reference, &ours) {
+            Some(difference) => Err(Box::new(difference)),
+            None => Ok(reference),
+        }
+    }
+
+    /// Adds that one side rests and the other one does not.
+    fn with_rest(&self, mut difference: Box<Difference>) -> Box<Difference> {
+        let rests = |side: &Side| {
+            self.yard.mirror.changed(side.namespace()).is_some_and(|at| at.elapsed() >= QUIET).to_string()
+        };
+        let [reference, ours] = [&self.sides[0], &self.sides[1]].map(rests);
+        if reference != ours {
+            let (job, reference, ours) = (String::new(), Some(reference), Some(ours));
+            difference.fields.insert(0, Differing { field: Field::Rest, job, reference, ours });
+        }
+        difference
+    }
+
+    /// Looks whether a difference passes without a further act, as one of time does.
+    async fn watch(&mut self, mut difference: Box<Difference>) -> Box<Difference> {
+        let weightiest = difference.fields.first().map(|first| first.field);
+        if weightiest.is_none_or(|field| field < Field::Active) {
+            return difference;
+        }
+        let began = Instant::now();
+        while began.elapsed() < HEALING {
+            sleep(LOOK).await;
+            if self.compare(&Default::default()).is_ok() {
+                difference.healed_after_s = Some(began.elapsed().as_secs_f64());
+                break;
+            }
+        }
+        difference
+    }
+
+    async fn end(self) {
+        for side in &self.sides {
+            self.yard.end(side).await;
+        }
+    }
+}

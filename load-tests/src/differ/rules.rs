@@ -1,0 +1,334 @@
+//! The differences that are meant: a closed list. Everything else is a fault of one of the two controllers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::class::Class;
+use super::pair::Played;
+use super::plan::{Change, End, Pick, Step, What};
+use super::state::{Difference, Field, State};
+
+/// A rule by which Yardmaster differs from the controller built into Kubernetes 1.36.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) enum Known {
+    /// See [`Known::why`].
+    OwnerRemovedFromTerminatingPod,
+    EndsWhileSuspended,
+    ActiveDuringBackoff,
+    BackoffFromNewestFailure,
+    BackoffSurvivesRestart,
+    SurplusAmongEqualPods,
+    NextPodAtOnce,
+    Race,
+}
+
+impl Known {
+    const ALL: [Self; 8] = [
+        Self::OwnerRemovedFromTerminatingPod,
+        Self::EndsWhileSuspended,
+        Self::ActiveDuringBackoff,
+        Self::BackoffFromNewestFailure,
+        Self::BackoffSurvivesRestart,
+        Self::SurplusAmongEqualPods,
+        Self::NextPodAtOnce,
+        Self::Race,
+    ];
+
+    /// What differs, and why.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::OwnerRemovedFromTerminatingPod => {
+                "the built-in loses sight of a terminating pod whose owner reference is removed, and its finalizer \
+                 stays; ours adopts the pod again, or releases it"
+            }
+            Self::EndsWhileSuspended => {
+                "a Job that fails or is done while it is suspended hangs under the built-in, whose status without \
+                 startTime is refused; ours sets startTime, and the Job ends"
+            }
+            Self::ActiveDuringBackoff => {
+                "while a back-off delays pods, the built-in reports 0 active pods although others are active, or \
+                 its status is refused and stale; ours reports the true number"
+            }
+            Self::BackoffFromNewestFailure => {
+                "of failures that are reported together, the built-in counts the back-off from the one that it \
+                 looks at last; ours from the newest"
+            }
+            Self::BackoffSurvivesRestart => {
+                "a restart of the built-in forgets the back-off; that of ours follows from the pods"
+            }
+            Self::SurplusAmongEqualPods => {
+                "which of several pods goes that were created within the same second and are equal but for their \
+                 index, is chance under the built-in"
+            }
+            Self::NextPodAtOnce => {
+                "ours starts the pod that follows a success at once; the built-in looks at a Job once a second, and starts \
+                 none if the Job has succeeded or shrunk by then. Such a pod is removed without being counted"
+            }
+            Self::Race => "the reference differs from itself when the same acts are played again",
+        }
+    }
+
+    /// The rule that explains a difference.
+    pub(super) fn explaining(played: &Played) -> Option<Self> {
+        let difference = played.difference()?;
+        Self::ALL.into_iter().find(|rule| rule.explains(played, difference))
+    }
+
+    fn explains(self, played: &Played, difference: &Difference) -> bool {
+        match self {
+            Self::Race => played.reference_varies,
+            Self::OwnerRemovedFromTerminatingPod => {
+                disowns_terminating(played) && difference.fields.iter().all(|one| one.field != Field::Exists)
+            }
+            Self::EndsWhileSuspended => difference.fields.iter().all(|one| {
+                let ended =
+                    difference.ours.is_finished(&one.job) && !difference.reference.is_finished(&one.job);
+                ended && difference.reference.suspended.contains(&one.job)
+            }),
+            Self::ActiveDuringBackoff => is_active_during_backoff(played, difference),
+            Self::BackoffFromNewestFailure => {
+                is_wait(difference) && waits_longer(difference) && fails_at_different_times(played)
+            }
+            Self::BackoffSurvivesRestart => {
+                is_wait(difference) && waits_longer(difference) && played.plan.restarts()
+            }
+            Self::NextPodAtOnce => {
+                difference.is_only(&[Field::Terminating, Field::Pods, Field::Events])
+                    && succeeds_in_several_acts(played)
+                    && adds_only_removed(difference)
+            }
+            Self::SurplusAmongEqualPods => {
+                difference.is_only(&[Field::Pods])
+                    && without_indexes(&difference.reference) == without_indexes(&difference.ours)
+            }
+        }
+    }
+}
+
+/// Whether an act removed the owner of a pod that was terminating.
+fn disowns_terminating(played: &Played) -> bool {
+    played.plan.acts().any(|what| match what {
+        What::Pods { pick: Pick::Class(class), change: Change::Disown, .. } => class.terminating,
+        _ => false,
+    })
+}
+
+/// Numbers of pods by their class without the index.
+fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
+    let mut pods = BTreeMap::new();
+    for (class, count) in &state.pods {
+        *pods.entry(Class { index: None, ..class.clone() }).or_default() += count;
+    }
+    pods
+}
+
+/// Whether the last step had several acts, among them successes, and no failures.
+fn succeeds_in_several_acts(played: &Played) -> bool {
+    let Some(Step(acts)) = played.plan.steps.last() else { return false };
+    let any = |is: fn(&Change) -> bool| acts.iter().any(|act| act.what.changes_pods(is));
+    acts.len() > 1 && any(|change| matches!(change, Change::Succeed(_))) && !any(fails)
+}
+
+/// Whether ours has the pods of the reference, and others that it has removed uncounted.
+fn adds_only_removed(difference: &Difference) -> bool {
+    let (theirs, ours) = (&difference.reference.pods, &difference.ours.pods);
+    theirs.iter().all(|(class, count)| ours.get(class).is_some_and(|our| our >= count))
+        && ours
+            .iter()
+            .all(|(class, count)| theirs.get(class) == Some(count) || (class.terminating && !class.tracked))
+}
+
+/// Whether pods fail by a change.
+fn fails(change: &Change) -> bool {
+    matches!(change, Change::Fail { .. } | Change::Delete { .. })
+}
+
+/// Whether only pods wait, or what is said about them.
+fn is_wait(difference: &Difference) -> bool {
+    difference.is_only(&[Field::Active, Field::Ready, Field::Pods, Field::Events])
+        && difference.healed_after_s.is_some()
+}
+
+/// Whether each Job that differs has fewer active pods under ours.
+fn waits_longer(difference: &Difference) -> bool {
+    let active = |state: &State, job: &str| state.count(job, Class::is_active);
+    let mut jobs = difference.fields.iter().map(|one| &*one.job);
+    jobs.all(|job| active(&difference.ours, job) < active(&difference.reference, job))
+}
+
+/// Whether a step had failures of different times: one that has just happened, and another one.
+fn fails_at_different_times(played: &Played) -> bool {
+    let recent = |change: &Change| match change {
+        Change::Delete { .. } => true,
+        Change::Fail { end, .. } => *end != End::Past,
+        _ => false,
+    };
+    let acts = |is: &dyn Fn(&Change) -> bool| played.plan.acts().filter(|what| what.changes_pods(is)).count();
+    acts(&recent) > 0 && acts(&fails) > 1
+}
+
+/// Whether the reference says 0 active pods, or nothing new at all, while pods of a Job with failures are active.
+fn is_active_during_backoff(played: &Played, difference: &Difference) -> bool {
+    // A failure of an index is not counted before its pod is replaced.
+    let is_failed = played.plan.acts().any(|what| what.changes_pods(fails));
+    let backs_off = |job: &str| is_failed || difference.ours.number(Field::Failed, job) > 0;
+    difference.fields.iter().all(|one| {
+        let says_none =
+            one.field == Field::Active && difference.reference.number(Field::Active, &one.job) == 0;
+        let active = difference.ours.count(&one.job, Class::is_active) > 0;
+        active && backs_off(&one.job) && (says_none || is_stale(played, difference, &one.job))
+    })
+}
+
+/// Whether the status of the reference is as it was before the last step, since pods are ready that it does not count
+/// as active: such a status is refused.
+fn is_stale(played: &Played, difference: &Difference, job: &str) -> bool {
+    let Some(before) = played.last_before() else { return false };
+    let fields = [Field::Conditions, Field::Succeeded, Field::Failed, Field::Active, Field::Ready];
+    fields.iter().all(|field| before.get(*field, job) == difference.reference.get(*field, job))
+        && before.number(Field::Ready, job).max(difference.ours.number(Field::Ready, job)) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::differ::pair::Outcome;
+    use crate::differ::plan::{Act, Plan};
+    use crate::differ::state::{Names, Objects};
+
+    /// A side with a Job and so many running pods.
+    fn state(suspend: bool, status: &Value, running: usize) -> State {
+        let job =
+            json!({"metadata": {"name": "j1", "uid": "u"}, "spec": {"suspend": suspend}, "status": status});
+        let pod = json!({
+            "metadata": {"ownerReferences": [{"name": "j1", "controller": true}]}, "status": {"phase": "Running"},
+        });
+        let objects = Objects {
+            jobs: vec![Arc::new(job)],
+            pods: vec![pod; running].into_iter().map(Arc::new).collect(),
+            events: Vec::new(),
+        };
+        State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+    }
+
+    fn played(changes: &[(Class, Change)], before: State, sides: [State; 2], healed: Option<f64>) -> Played {
+        let act = |(class, change): &(Class, Change)| Act {
+            after_ms: 0,
+            what: What::Pods { pick: Pick::Class(class.clone()), count: 1, change: change.clone() },
+        };
+        let steps = vec![Step(changes.iter().map(act).collect())];
+        let [reference, ours] = sides;
+        let mut difference = Difference::between(&reference, &ours).unwrap();
+        difference.healed_after_s = healed;
+        Played {
+            plan: Plan { seed: 0, jobs: vec![json!({})], steps },
+            before: vec![before],
+            outcome: Outcome::Different(Box::new(difference)),
+            reference_varies: false,
+        }
+    }
+
+    #[test]
+    fn a_rule_explains_its_differences_and_no_others() {
+        let failed = json!({"conditions": [{"type": "Failed", "status": "True"}], "startTime": "t"});
+        let terminating = Class { terminating: true, ..Class::default() };
+        let fail = |end| Change::Fail { code: 1, init: 0, condition: None, end };
+        let active = |active: u64, failed: u64| json!({"active": active, "failed": failed});
+        let class = Class::default();
+        let (disown, delete) = (Change::Disown, Change::Delete { forced: false });
+        for (changes, sides, healed, explained) in [
+            (
+                vec![(terminating, disown.clone())],
+                [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
+                None,
+                Some(Known::OwnerRemovedFromTerminatingPod),
+            ),
+            (
+                vec![(class.clone(), disown)],
+                [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
+                None,
+                None,
+            ),
+            (
+                vec![],
+                [state(true, &json!({}), 0), state(true, &failed, 0)],
+                None,
+                Some(Known::EndsWhileSuspended),
+            ),
+            (vec![], [state(false, &json!({}), 0), state(false, &failed, 0)], None, None),
+            (
+                vec![(class.clone(), fail(End::Now))],
+                [state(false, &active(0, 1), 2), state(false, &active(2, 1), 2)],
+                Some(8.0),
+                Some(Known::ActiveDuringBackoff),
+            ),
+            (
+                vec![(class.clone(), delete.clone())],
+                [state(false, &active(0, 0), 2), state(false, &active(2, 0), 2)],
+                Some(5.0),
+                Some(Known::ActiveDuringBackoff),
+            ),
+            (
+                vec![(class.clone(), fail(End::Past))],
+                [state(false, &active(2, 1), 2), state(false, &active(1, 1), 2)],
+                None,
+                None,
+            ),
+            (
+                vec![(class.clone(), fail(End::Past)), (class.clone(), delete.clone())],
+                [state(false, &active(2, 2), 2), state(false, &active(1, 2), 1)],
+                Some(7.0),
+                Some(Known::BackoffFromNewestFailure),
+            ),
+            (
+                vec![(class.clone(), fail(End::Past)), (class, delete)],
+                [state(false, &active(2, 2), 2), state(false, &active(1, 2), 1)],
+                None,
+                None,
+            ),
+        ] {
+            let about = format!("{changes:?} {sides:?}");
+            let played = played(&changes, State::default(), sides, healed);
+            assert_eq!(Known::explaining(&played), explained, "{about}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_was_started_at_once_and_removed_is_known() {
+        let class = Class::default();
+        let succeed = Change::Succeed(End::Past);
+        let delete = Change::Delete { forced: false };
+        let removed = Class { terminating: true, ..Class::default() };
+        for (changes, surplus, known) in [
+            (vec![succeed.clone(), succeed.clone()], removed.clone(), true),
+            (vec![succeed.clone(), succeed.clone()], Class::default(), false),
+            (vec![succeed.clone()], removed.clone(), false),
+            (vec![succeed, delete], removed, false),
+        ] {
+            let changes: Vec<_> = changes.into_iter().map(|change| (class.clone(), change)).collect();
+            let reference = state(false, &json!({"terminating": 0}), 1);
+            let mut ours = state(false, &json!({"terminating": 1}), 1);
+            ours.pods.insert(Class { job: "j1".into(), ..surplus }, 1);
+            let played = played(&changes, State::default(), [reference, ours], None);
+            assert_eq!(Known::explaining(&played) == Some(Known::NextPodAtOnce), known, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn a_refused_status_is_stale() {
+        let before = state(false, &json!({"active": 2, "ready": 1}), 2);
+        let reference = before.clone();
+        let ours = state(false, &json!({"active": 1, "ready": 1, "failed": 1}), 1);
+        let sides = [reference, ours];
+        let stale = played(&[], before, sides.clone(), Some(9.0));
+        assert_eq!(Known::explaining(&stale), Some(Known::ActiveDuringBackoff));
+        let fresh = played(&[], State::default(), sides, Some(9.0));
+        assert_eq!(Known::explaining(&fresh), None);
+    }
+}
