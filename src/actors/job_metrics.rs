@@ -328,7 +328,7 @@ fn creation_reason(state: &JobState) -> CreationReason {
     let failed = Tally::of(state).failed > 0;
     if failed && state.job.spec.replace_only_failed {
         CreationReason::RecreateFailed
-    } else if failed || state.pods.terminating() > 0 {
+    } else if failed || state.pods.gauges().terminating > 0 {
         CreationReason::RecreateTerminatingOrFailed
     } else {
         CreationReason::New

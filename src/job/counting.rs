@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use super::end::{End, condition};
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::Phase;
-use super::pod_set::PodSet;
+use super::pod_set::{Gauges, PodSet};
 use super::saturating::end_of_wait;
 use super::spec::Completion;
 use super::state::{JobState, Pace, StatusTurn};
@@ -53,13 +53,15 @@ pub struct Next {
 const UNANSWERED: Duration = Duration::from_secs(30);
 /// The same for a Job with a deadline, which counts from the start that is written.
 const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
+/// Periods between two statuses of a suspended Job that only show how many pods are left.
+const SUSPENDED: u32 = 2;
 /// Longest time that the start of a Job waits in all.
 const UNWRITTEN: Duration = Duration::from_secs(40);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
 /// to be sent, and their outcome belongs in the same write.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
-    if conditions_change(state, next) || finishes(state, next) {
+    if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) {
         return Due::Now;
     }
     if !counts_change(state) {
@@ -83,10 +85,12 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         now
     } else if busy {
         waits_for(period)
+    } else if may_count_at_once(state) {
+        now
     } else if next.end.is_some() && counting_goes_on(state) {
         // The end waits for this. It does not wait for the number of pods that are still there.
         now
-    } else if starts && state.pods.active() > 0 {
+    } else if starts && state.pods.gauges().active > 0 {
         waits_for(start_period)
     } else {
         state.status_written.map_or(now, |last| end_of_wait(last, period, now))
@@ -100,8 +104,11 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
 /// it for longer: the end of the Job, its deletion, and the deletion of counted pods.
 fn status_period(state: &JobState, next: &Next) -> Duration {
     let is_awaited = next.end.is_some() || state.job.deleting || state.job.options.deletes_counted_pods();
-    if is_awaited && counting_goes_on(state) {
-        Pace::free(state.limits).status_period
+    if counting_goes_on(state) {
+        if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
+    } else if state.job.status.holding(&ConditionKind::Suspended).is_some() {
+        // Who has suspended the Job is about to change it, and every write of ours makes that fail.
+        state.pace.status_period * SUSPENDED
     } else {
         state.pace.status_period
     }
@@ -169,11 +176,23 @@ fn counts_change(state: &JobState) -> bool {
 }
 
 fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
-    (count(pods.active()), Some(count(pods.ready())), Some(count(pods.terminating())))
+    let Gauges { active, ready, terminating } = pods.gauges();
+    (count(active), Some(count(ready)), Some(count(terminating)))
 }
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Whether the Job is resumed: it starts anew. As at its first start, the status waits for what follows.
+fn resumes(state: &JobState, next: &Next) -> bool {
+    next.end.is_none() && !state.job.spec.suspend && state.job.status.start_time.is_none()
+}
+
+/// Whether all recorded pods are released, so that they can be counted. Readers wait for that, but once a period is enough.
+pub(super) fn may_count_at_once(state: &JobState) -> bool {
+    let counts = state.job.status.uncounted.as_ref().is_some_and(|listed| !listed.is_empty());
+    counts && state.pods.listed_and_tracked() == 0 && state.may_write_between()
 }
 
 fn conditions_change(state: &JobState, next: &Next) -> bool {
@@ -192,8 +211,9 @@ fn conditions_change(state: &JobState, next: &Next) -> bool {
 /// this write counts the last of them.
 fn finishes(state: &JobState, next: &Next) -> bool {
     let pods = &state.pods;
+    let Gauges { active, terminating, .. } = pods.gauges();
     next.end.is_some()
-        && pods.active() + pods.pending_creates() + pods.terminating() == 0
+        && active + pods.pending_creates() + terminating == 0
         && (pods.tracked() == 0 || is(Mutant::EndsBeforeCounted))
         && pods.unrecorded() == 0
 }

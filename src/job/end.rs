@@ -113,20 +113,22 @@ pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
         .or_else(|| failed_indexes(state))
 }
 
-/// Whether the Job ends now, or would if its active pods ended as well.
+/// Whether the Job ends now, or would if its pods that have not ended did. One success is enough for a work queue.
 pub fn is_near(state: &JobState, tally: Tally) -> bool {
     let (spec, pods) = (&state.job.spec, &state.pods);
-    let active = pods.active();
-    let failures = tally.failed.saturating_add(active as u64);
-    let last_chances = if spec.may_fail_indexes_by_policy() { active } else { pods.last_chances() };
+    let undecided = pods.undecided();
+    let failures = tally.failed.saturating_add(undecided as u64);
+    let last_chances = if spec.may_fail_indexes_by_policy() { undecided } else { pods.last_chances() };
     let failed_indexes = u64::from(pods.failed_indexes().len()).saturating_add(last_chances as u64);
     failures > u64::from(spec.backoff_limit)
+        || spec.completion == Completion::WorkQueue
+        || completions_reached(state, tally).is_some()
         || spec
             .per_index
             .and_then(|limit| limit.max_failed_indexes)
             .is_some_and(|max| failed_indexes > max.into())
         || pods.fails_job().is_some()
-        || success_policy::is_in_reach(&spec.success_policy, pods.succeeded_indexes(), active)
+        || success_policy::is_in_reach(&spec.success_policy, pods.succeeded_indexes(), undecided)
 }
 
 fn fail_job(state: &JobState) -> Option<End> {

@@ -9,14 +9,16 @@ use jiff::Timestamp;
 
 use super::adoption::Claimant;
 use super::backoff::extend;
+use super::counting;
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::options::PodBackoff;
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
-use super::pod_set::{PendingRequest, PodSet, Source};
+use super::pod_set::{Gauges, PendingRequest, PodSet, Source};
 use super::retry::Retry;
+use super::saturating::end_of_wait;
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
@@ -75,7 +77,7 @@ pub struct Pace {
 }
 
 /// Divisor of the batch period: the start of a Job waits for this share of it at least.
-const START_SHARE: u32 = 4;
+const START_SHARE: u32 = 5;
 
 impl Pace {
     /// The pace of a Job that has the gate to itself.
@@ -121,6 +123,8 @@ pub struct JobState {
     pub(super) unevaluated: Option<UnevaluatedFailures>,
     /// When the status was last written.
     pub(super) status_written: Option<Timestamp>,
+    /// Whether a status may be written before a period has passed since.
+    between: Between,
     /// The wait of a status change.
     status_wait: Option<StatusWait>,
     pub(super) status_in_flight: bool,
@@ -158,6 +162,17 @@ enum Finds {
     Found,
     /// A live list has shown all pods since. Creations can find others only if the list was wrong.
     Listed,
+}
+
+/// The status that may be written once between two that are a period apart: it counts released pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    /// It has not been written.
+    Free,
+    /// It is being written.
+    Writing,
+    /// It has been written.
+    Written,
 }
 
 /// The turn of the next status.
@@ -229,6 +244,7 @@ impl JobState {
             started: None,
             unevaluated: None,
             status_written: None,
+            between: Between::Free,
             status_wait: None,
             status_in_flight: false,
             status_turn: StatusTurn::NotAsked,
@@ -487,6 +503,10 @@ impl JobState {
         self.status_turn =
             if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
         if let Some(write) = &plan.status {
+            let is_early = self.status_written.is_some_and(|last| self.next_status(last, now) > now);
+            if is_early && counting::may_count_at_once(self) {
+                self.between = Between::Writing;
+            }
             if write.status.announces_end() && !self.job.status.announces_end() {
                 self.pods.end_sent();
             }
@@ -505,9 +525,20 @@ impl JobState {
         self.status_wait.filter(goes_on).map(|wait| wait.since)
     }
 
+    /// When the status after one that was written at `last` is due.
+    fn next_status(&self, last: Timestamp, now: Timestamp) -> Timestamp {
+        end_of_wait(last, self.pace.status_period, now)
+    }
+
+    /// Whether a status may be written although a period has not passed: once, and where the API server is not slow.
+    pub(super) fn may_write_between(&self) -> bool {
+        self.between == Between::Free && self.pace.status_period == Pace::free(self.limits).status_period
+    }
+
     /// Whether the start of the Job has yet to be written, and there is nothing to show before a creation is answered.
     pub(super) fn awaits_first_pod(&self) -> bool {
-        let shows_none = self.pods.active() == 0 && self.pods.terminating() == 0;
+        let Gauges { active, terminating, .. } = self.pods.gauges();
+        let shows_none = active + terminating == 0;
         self.job.status.start_time.is_none() && shows_none && self.pods.pending_creates() > 0
     }
 
@@ -623,7 +654,11 @@ impl JobState {
     /// Takes in that the status was written; the resulting Job has been observed before.
     pub fn status_written(&mut self, now: Timestamp) {
         self.status_in_flight = false;
-        self.status_written = Some(now);
+        if self.between == Between::Writing {
+            self.between = Between::Written;
+        } else {
+            (self.status_written, self.between) = (Some(now), Between::Free);
+        }
         self.write_retry.accepted();
     }
 
@@ -631,6 +666,9 @@ impl JobState {
     /// first few need no back-off.
     pub fn status_refused(&mut self, conflict: bool, now: Timestamp) {
         self.status_in_flight = false;
+        if self.between == Between::Writing {
+            self.between = Between::Free;
+        }
         match conflict {
             true => self.write_retry.conflicted(self.limits.api_backoff, now),
             false => self.write_retry.refused(self.limits.api_backoff, now),

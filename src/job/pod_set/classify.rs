@@ -76,6 +76,8 @@ impl PartialOrd for Rank {
 pub(super) enum PodStage {
     /// Pending or running, and not being deleted.
     Active { rank: Rank, ready: bool },
+    /// The same, but its removal has been sent. Until that is answered, it runs as before.
+    Going { ready: bool },
     /// Being deleted and not ended; its place may get another pod meanwhile.
     Terminating,
     /// Being deleted and not ended; its place stays occupied meanwhile.
@@ -130,7 +132,7 @@ pub(super) struct Tags {
     pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
-    /// The pod is active, and its index has no retry left: its failure would fail the index.
+    /// The pod has not ended, and its index has no retry left: its failure would fail the index.
     pub(super) last_chance: bool,
     /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
@@ -191,14 +193,12 @@ impl Tags {
         };
         let failure =
             pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(entry, spec, ledger, place)));
-        let stage = stage(entry, spec);
+        let tracking = tracking(entry, spec, ledger, place, failure.as_deref()).beside(entry.flight);
         Self {
             place,
-            stage,
-            last_chance: matches!(stage, PodStage::Active { .. })
-                && place.is_some()
-                && retries_used_up(pod, spec),
-            tracking: tracking(entry, spec, ledger, place, failure.as_deref()).beside(entry.flight),
+            stage: stage(entry, spec),
+            last_chance: tracking == Tracking::Unfinished && place.is_some() && retries_used_up(pod, spec),
+            tracking,
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
             tracked: pod.tracked,
@@ -238,7 +238,7 @@ impl Tags {
     pub(super) fn rank(&self) -> Option<Rank> {
         match self.stage {
             PodStage::Active { rank, .. } => Some(rank),
-            PodStage::Terminating | PodStage::Leaving | PodStage::Ended => None,
+            PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving | PodStage::Ended => None,
         }
     }
 
@@ -246,8 +246,19 @@ impl Tags {
         matches!(self.stage, PodStage::Active { ready: true, .. })
     }
 
-    pub(super) fn is_terminating(&self) -> bool {
-        matches!(self.stage, PodStage::Terminating | PodStage::Leaving)
+    /// Whether the removal of the pod has been sent and has changed nothing yet.
+    pub(super) fn is_going(&self) -> bool {
+        matches!(self.stage, PodStage::Going { .. })
+    }
+
+    /// The same, while the pod is ready.
+    pub(super) fn is_going_ready(&self) -> bool {
+        matches!(self.stage, PodStage::Going { ready: true })
+    }
+
+    /// Whether the pod is being deleted or removed and has not ended.
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.stage, PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving)
     }
 
     /// The failure, unless the pod is released or must not be counted.
@@ -316,15 +327,15 @@ fn failure(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -
 }
 
 fn stage(entry: &Entry, spec: &JobSpec) -> PodStage {
-    let removes = entry.flight.removes();
+    let (removes, ready) = (entry.flight.removes(), entry.pod.ready_since.is_some());
     if entry.pod.phase.is_final() {
         PodStage::Ended
-    } else if !entry.pod.deleting && !removes {
-        PodStage::Active { rank: Rank::of(&entry.pod), ready: entry.pod.ready_since.is_some() }
-    } else if spec.replace_only_failed || removes {
-        PodStage::Leaving
+    } else if entry.pod.deleting {
+        if spec.replace_only_failed || removes { PodStage::Leaving } else { PodStage::Terminating }
+    } else if removes {
+        PodStage::Going { ready }
     } else {
-        PodStage::Terminating
+        PodStage::Active { rank: Rank::of(&entry.pod), ready }
     }
 }
 

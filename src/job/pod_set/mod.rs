@@ -61,6 +61,17 @@ pub enum Source {
     Created,
 }
 
+/// Numbers of pods that have not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gauges {
+    /// Pending or running.
+    pub active: usize,
+    /// Those of them whose Ready condition is True.
+    pub ready: usize,
+    /// Being deleted.
+    pub terminating: usize,
+}
+
 /// The pods of one Job.
 #[derive(Clone, Debug)]
 pub struct PodSet {

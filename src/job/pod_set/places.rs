@@ -92,7 +92,8 @@ impl PodSet {
 
     fn is_being_left(&self, place: u32) -> bool {
         let stage = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.stage);
-        at_place(&self.queues.terminating, place).any(|slot| stage(slot) == Some(PodStage::Leaving))
+        let keeps_place = |stage| matches!(stage, PodStage::Going { .. } | PodStage::Leaving);
+        at_place(&self.queues.leaving, place).any(|slot| stage(slot).is_some_and(keeps_place))
     }
 
     fn refresh_delayed_deletion(&mut self, index: u32, no_successor_needed: bool) {

@@ -5,38 +5,47 @@ use std::collections::BTreeSet;
 use super::classify::Tracking;
 use super::slots::Slot;
 use super::step::Queue;
-use super::{CountedPod, DelayedDeletion, Entry, PendingRequest, PodSet};
+use super::{CountedPod, DelayedDeletion, Entry, Gauges, PendingRequest, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{Place, Pod};
 use crate::job::spec::Completion;
 use crate::job::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 
 impl PodSet {
-    /// Number of pods that are pending or running and not being deleted.
+    /// Number of pods that are pending or running and not being deleted, without those whose removal has been sent.
     pub fn active(&self) -> usize {
         self.queues.active.len()
     }
 
-    /// Number of active pods whose Ready condition is True.
-    pub fn ready(&self) -> usize {
-        self.queues.ready
+    /// The numbers of pods as the status shows them. A pod is active until its removal is answered: who reads that none is
+    /// left may give its place to others.
+    pub fn gauges(&self) -> Gauges {
+        let queues = &self.queues;
+        let early = is(Mutant::ActiveUntilRemovalSent);
+        let (going, going_ready) = if early { (0, 0) } else { (queues.going, queues.going_ready) };
+        Gauges {
+            active: queues.active.len() + going,
+            ready: queues.ready + going_ready,
+            terminating: queues.leaving.len() - going,
+        }
     }
 
-    /// Number of active pods whose failure would fail their index: it has no retry left.
+    /// Number of pods that may still succeed or fail: tracked ones that have not ended, unless they are being removed.
+    pub fn undecided(&self) -> usize {
+        self.queues.undecided
+    }
+
+    /// Number of those whose failure would fail their index: it has no retry left.
     pub fn last_chances(&self) -> usize {
         self.queues.last_chances
-    }
-
-    /// Number of pods that are being deleted and have not ended.
-    pub fn terminating(&self) -> usize {
-        self.queues.terminating.len()
     }
 
     /// Number of pods that are not active but still occupy their place. If only failed pods are replaced,
     /// these are all terminating pods; else those with an unanswered removal.
     pub fn leaving(&self) -> usize {
-        if self.spec.replace_only_failed { self.queues.terminating.len() } else { self.removals }
+        if self.spec.replace_only_failed { self.queues.leaving.len() } else { self.removals }
     }
 
     /// Whether a creation has not been answered, and the watch has not shown its pod.

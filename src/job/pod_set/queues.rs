@@ -14,7 +14,7 @@ pub(super) struct Queues {
     pub(super) active: Queue<Rank>,
     pub(super) ready: usize,
     pub(super) restarts: u64,
-    /// Active pods whose failure would fail their index.
+    /// Pods that have not ended and whose failure would fail their index.
     pub(super) last_chances: usize,
     /// Pods with the tracking finalizer.
     pub(super) tracked: usize,
@@ -26,9 +26,15 @@ pub(super) struct Queues {
     pub(super) occupants: Occupants,
     /// Active pods of an Indexed Job without an index in range.
     pub(super) misplaced: Queue<Rank>,
-    pub(super) terminating: Queue<u32>,
+    /// Pods that are being deleted or removed and have not ended, by place.
+    pub(super) leaving: Queue<u32>,
+    /// Those of them whose removal is not answered, and the ready ones among these.
+    pub(super) going: usize,
+    pub(super) going_ready: usize,
 
+    /// Tracked pods that have not ended, and their number.
     pub(super) unfinished: SlotSet,
+    pub(super) undecided: usize,
     /// Pods to record and to release, by place (`u32::MAX` without one), so that indexes are handled in
     /// ascending order.
     pub(super) to_record_success: Queue<u32>,
@@ -59,8 +65,9 @@ impl Queues {
         if indexed {
             self.shift_occupant(step);
         }
-        step.shift(&mut self.terminating, |tags| tags.is_terminating().then_some(tags.key()));
+        step.shift(&mut self.leaving, |tags| tags.is_leaving().then_some(tags.key()));
         step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
+        step.count(&mut self.undecided, |tags| tags.tracking == Tracking::Unfinished);
         for tracking in Tracking::QUEUED {
             if let Some(queue) = self.of(tracking) {
                 step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
@@ -71,6 +78,8 @@ impl Queues {
         });
         self.shift_failure(step, spec);
         step.count(&mut self.ready, Tags::is_ready);
+        step.count(&mut self.going, Tags::is_going);
+        step.count(&mut self.going_ready, Tags::is_going_ready);
         step.count(&mut self.last_chances, |tags| tags.last_chance);
         step.count(&mut self.tracked, |tags| tags.tracked);
         step.count(&mut self.terminated, |tags| tags.tracked && tags.stage == PodStage::Ended);

@@ -21,7 +21,7 @@ mod known;
 /// The answers of a set to all queries of the rules.
 #[derive(Debug, PartialEq)]
 struct Answers {
-    numbers: [usize; 10],
+    numbers: [usize; 12],
     restarts: u64,
     indexes: [String; 2],
     fails_job: Option<Uid>,
@@ -40,8 +40,10 @@ impl Answers {
         Self {
             numbers: [
                 set.active(),
-                set.ready(),
-                set.terminating(),
+                set.gauges().active,
+                set.gauges().ready,
+                set.gauges().terminating,
+                set.undecided(),
                 set.leaving(),
                 set.pending_creates(),
                 set.fresh_successes(),

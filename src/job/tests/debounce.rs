@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use super::ends::exits;
 use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, with};
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
@@ -160,4 +161,91 @@ fn successes_wait_for_others_only_if_they_meet_the_success_policy() {
         assert_eq!(plan.waiting, waits.then_some(Wait::FailureDebounce(at(201))));
         assert_eq!(plan.creates.is_empty(), waits);
     }
+}
+
+/// The state of a Job whose pods, which are all being deleted and may still end in any way, have just been listed.
+fn deleted(job: Job, uids: &[&str]) -> JobState {
+    let job = with(job, |spec| spec.replace_only_failed = true);
+    let mut state = JobState::new(job, Limits::default());
+    for (index, uid) in (0..).zip(uids) {
+        state.observe_pod(but(at_index(uid, index, 0), |pod| pod.deleting = true), at(199));
+    }
+    state.pods_listed(&UidSet::default(), 0);
+    state
+}
+
+fn end(state: &mut JobState, uid: &str, phase: Phase, ms: i64) {
+    let pod = state.pods.get(&uid.into()).unwrap().clone();
+    state.observe_pod(ended(pod, phase, 100), at_ms(ms));
+}
+
+/// What the status announces at this time.
+fn announced(state: &JobState, ms: i64) -> Option<(ConditionKind, String)> {
+    let status = reconcile(state, at_ms(ms)).status?.status;
+    let of = |kind| status.holding(&kind).map(|condition| (kind.clone(), condition.reason.to_string()));
+    of(ConditionKind::FailureTarget).or_else(|| of(ConditionKind::SuccessCriteriaMet))
+}
+
+/// A pod that is being deleted may still end, and then decides as much as another.
+#[test]
+fn pods_that_are_being_deleted_are_waited_for() {
+    use ConditionKind::{FailureTarget, SuccessCriteriaMet};
+    use Phase::{Failed, Succeeded};
+    let policy = vec![SuccessRule { indexes: Some(Some([0].into_iter().collect())), count: None }];
+    let succeeds = with(quiet(job(Completion::Indexed(2), 2)), |spec| {
+        (spec.success_policy, spec.backoff_limit) = (policy, 0);
+    });
+    let queue = quiet(job(Completion::WorkQueue, 2));
+    let both = |kind, reason: &str| Some((kind, reason.to_owned()));
+    for (job, ends, expected) in [
+        (&succeeds, [Succeeded, Failed], both(FailureTarget, "BackoffLimitExceeded")),
+        (&succeeds, [Succeeded, Succeeded], both(SuccessCriteriaMet, "SuccessPolicy")),
+        (&queue, [Succeeded, Succeeded], both(SuccessCriteriaMet, "CompletionsReached")),
+        (&queue, [Succeeded, Failed], both(SuccessCriteriaMet, "CompletionsReached")),
+    ] {
+        let mut state = deleted(job.clone(), &["a", "b"]);
+        end(&mut state, "a", ends[0], 200_000);
+        let waits = reconcile(&state, at(200));
+        assert_eq!(waits.waiting, Some(Wait::FailureDebounce(at(201))), "{ends:?}");
+        end(&mut state, "b", ends[1], 200_007);
+        assert_eq!(announced(&state, 200_007), expected, "nothing is left that may end: {ends:?}");
+    }
+}
+
+#[test]
+fn a_rule_that_fails_the_job_beats_the_limit_if_both_come_together() {
+    let on_one = PodFailureRule {
+        action: PodFailureAction::FailJob,
+        on: PodFailurePattern::ExitCodes { container: None, inside: true, values: [1].into() },
+    };
+    let job = with(quiet(job(Completion::Indexed(2), 2)), |spec| {
+        (spec.pod_failure_policy, spec.backoff_limit) = (Some(vec![on_one]), 0);
+    });
+    let mut state = deleted(job, &["a", "b"]);
+    end(&mut state, "a", Phase::Failed, 200_000);
+    assert!(matches!(reconcile(&state, at(200)).waiting, Some(Wait::FailureDebounce(_))));
+    let pod = state.pods.get(&"b".into()).unwrap().clone();
+    state.observe_pod(exits(pod, 1), at_ms(200_007));
+    assert_eq!(
+        announced(&state, 200_007),
+        Some((ConditionKind::FailureTarget, "PodFailurePolicy".to_owned()))
+    );
+}
+
+/// One success ends a work queue: a failure that comes with it needs no replacement.
+#[test]
+fn a_failure_of_a_work_queue_waits_for_a_success() {
+    let queue = quiet(job(Completion::WorkQueue, 2));
+    let mut state = failing(queue.clone(), vec![running("b")]);
+    assert_eq!(reconcile(&state, at(200)).waiting, Some(Wait::FailureDebounce(at(201))));
+    state.observe_pod(ended(running("b"), Phase::Succeeded, 100), at_ms(200_300));
+    let plan = reconcile(&state, at_ms(200_300));
+    assert!(plan.creates.is_empty());
+    assert_eq!(announced(&state, 200_300).map(|(kind, _)| kind), Some(ConditionKind::SuccessCriteriaMet));
+    // A success decides nothing while others run.
+    let mut state = JobState::new(queue, Limits::default());
+    ["a", "b"].into_iter().for_each(|uid| _ = state.observe_pod(running(uid), at(199)));
+    state.pods_listed(&UidSet::default(), 0);
+    state.observe_pod(ended(running("a"), Phase::Succeeded, 100), at(200));
+    assert!(!matches!(reconcile(&state, at(200)).waiting, Some(Wait::FailureDebounce(_))));
 }

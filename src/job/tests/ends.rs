@@ -28,7 +28,7 @@ fn started(mut job: Job) -> Job {
     job
 }
 
-fn exits(pod: Pod, exit_code: i32) -> Pod {
+pub(super) fn exits(pod: Pod, exit_code: i32) -> Pod {
     let exit = ContainerExit { name: "main".into(), exit_code };
     let outcome = Outcome { containers: vec![exit], ..Outcome::default() };
     but(ended(pod, Phase::Failed, 150), |pod| pod.outcome = Some(Box::new(outcome)))

@@ -44,9 +44,9 @@ fn the_start_waits_for_changes_that_follow_soon() {
     job.status.start_time = None;
     let mut state = state(job, [running("a")]);
     let plan = reconcile(&state, at(200));
-    assert_eq!((plan.status.clone(), plan.status_waits, plan.wake_at), (None, true, Some(at_ms(200_250))));
+    assert_eq!((plan.status.clone(), plan.status_waits, plan.wake_at), (None, true, Some(at_ms(200_200))));
     state.begin(&plan, at(200));
-    assert!(reconcile(&state, at_ms(200_250)).status.is_some());
+    assert!(reconcile(&state, at_ms(200_200)).status.is_some());
     state.observe_pod(ended(running("a"), Phase::Succeeded, 200), at_ms(200_100));
     let status = reconcile(&state, at_ms(200_100)).status.unwrap().status;
     assert_eq!(
@@ -513,4 +513,102 @@ fn a_pod_that_was_found_and_has_failed_in_the_future_is_replaced_after_its_backo
     state.created(place, Created::Found(Box::new(found)), at(100));
     assert_eq!(reconcile(&state, at(100)).waiting, Some(Wait::PodBackoff(at(110))));
     assert_eq!(reconcile(&state, at(102)).waiting, Some(Wait::PodBackoff(at(110))), "and not at once");
+}
+
+/// The pods of a suspended Job run until their removal is answered, and who reads that none is active gives their place away.
+#[test]
+fn a_pod_is_active_until_its_removal_is_answered() {
+    let mut job = with(quiet(job(Completion::Count(9), 2)), |spec| spec.suspend = true);
+    job.status.active = 2;
+    let mut state =
+        state(job, [but(running("a"), |pod| pod.ready_since = Some(at(150).into())), running("b")]);
+    let plan = reconcile(&state, at(200));
+    assert_eq!(plan.deletes.len(), 2);
+    state.begin(&plan, at(200));
+    let shown = |state: &JobState, ms| {
+        let status = reconcile(state, at_ms(ms)).status?.status;
+        Some((status.active, status.ready, status.terminating))
+    };
+    assert_eq!(shown(&state, 201_000), Some((2, Some(1), Some(0))), "as before, but for the ready one");
+    state.changed(&"b".into(), Changed::Pod(Box::new(but(running("b"), leaves))), at(202));
+    assert_eq!(shown(&state, 203_000), Some((1, Some(1), Some(1))));
+    // The watch may be quicker than the answer.
+    state.observe_pod(but(running("a"), leaves), at(204));
+    assert_eq!(shown(&state, 205_000), Some((0, Some(0), Some(2))));
+    state.changed(&"a".into(), Changed::Gone, at(206));
+    assert_eq!(shown(&state, 206_000), Some((0, Some(0), Some(1))));
+}
+
+fn leaves(pod: &mut Pod) {
+    (pod.deleting, pod.version) = (true, 2);
+}
+
+/// The first status of a Job that is resumed shows its pods, as that of a new one.
+#[test]
+fn a_resume_waits_for_its_pods_as_a_start_does() {
+    let mut job = quiet(job(Completion::Count(2), 2));
+    job.status.start_time = None;
+    let suspended = condition(ConditionKind::Suspended, ConditionStatus::True, "JobSuspended", "", at(150));
+    job.status.ensure(suspended);
+    let mut state = state(job, []);
+    state.status_written(at_ms(199_900));
+    let plan = reconcile(&state, at(200));
+    assert_eq!((plan.status.is_none(), plan.creates.len()), (true, 1), "slow start");
+    state.begin(&plan, at(200));
+    assert!(reconcile(&state, at(201)).status.is_none(), "there is nothing to show before the first answer");
+    state.observe_pod(running("a"), at_ms(200_010));
+    let plan = reconcile(&state, at_ms(200_010));
+    state.begin(&plan, at_ms(200_010));
+    assert!(plan.status.is_none() && plan.wake_at.is_some_and(|at| at <= at_ms(200_210)));
+    let status = reconcile(&state, at_ms(200_210)).status.unwrap().status;
+    assert_eq!((status.active, status.start_time), (1, Some(at(200))));
+    let resumed = status.condition(&ConditionKind::Suspended).unwrap();
+    assert_eq!(resumed.status, ConditionStatus::False);
+}
+
+/// Recording takes a status, and counting another one. Readers that wait for a number of successes need not wait for two
+/// periods.
+#[test]
+fn what_is_released_is_counted_without_another_period() {
+    let recorded = |uid: &str, state: &mut JobState, ms| {
+        let mut job = state.job.clone();
+        job.status.uncounted.get_or_insert_default().succeeded.push(uid.into());
+        state.observe_job(job);
+        state.status_written(at_ms(ms));
+        state.changed(&uid.into(), Changed::Released, at_ms(ms + 10));
+    };
+    let pods = ["a", "b"].map(|uid| ended(running(uid), Phase::Succeeded, 150));
+    let mut state = state(quiet(job(Completion::Count(9), 0)), pods);
+    recorded("a", &mut state, 200_000);
+    let plan = reconcile(&state, at_ms(200_010));
+    let status = plan.status.clone().unwrap().status;
+    assert_eq!((status.succeeded, status.uncounted.clone().unwrap().succeeded.len()), (1, 1));
+    state.begin(&plan, at_ms(200_010));
+    let job = Job { status, ..state.job.clone() };
+    state.observe_job(job);
+    state.status_written(at_ms(200_020));
+    state.changed(&"b".into(), Changed::Released, at_ms(200_030));
+    assert!(reconcile(&state, at_ms(200_030)).status.is_none(), "once in a period");
+    assert!(reconcile(&state, at_ms(200_999)).status.is_none());
+    assert!(reconcile(&state, at(201)).status.is_some(), "the period is that of the last one that recorded");
+    state.keep_pace(Pace { at_once: 9, status_period: Duration::from_secs(5), start_period: Duration::ZERO });
+    assert!(reconcile(&state, at_ms(204_999)).status.is_none(), "where the API server is slow, all wait");
+}
+
+#[test]
+fn a_suspended_job_whose_last_pods_end_is_left_alone_for_longer() {
+    let mut job = with(quiet(job(Completion::Count(9), 2)), |spec| spec.suspend = true);
+    job.status.start_time = None;
+    job.status.terminating = Some(1);
+    job.status.ensure(condition(
+        ConditionKind::Suspended,
+        ConditionStatus::True,
+        "JobSuspended",
+        "",
+        at(150),
+    ));
+    let mut state = state(job, []);
+    state.status_written(at(200));
+    let next = Next { end: None, managed: true };
+    assert_eq!(due(&state, &next, false, at_ms(200_100)), Due::At(at(202)));
 }
