@@ -71,7 +71,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         return Due::Now;
     }
     let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);
-    let starts = state.job.status.start_time.is_none();
+    let starts = state.job.status.start_time.is_none() && !state.job.spec.suspend;
     let start_period = start_period(state);
     let period = match starts {
         true => state.limits.batch_period.max(start_period),
