@@ -212,6 +212,7 @@ impl Fleet {
             created: self.now.into(),
             deleting: false,
             tracked: true,
+            applied: false,
             selected: true,
             index: self.indexed.then_some(place.number),
             place: Some(place),

@@ -95,6 +95,37 @@ async fn ended_pods_lose_the_record_of_their_managers_unless_it_is_to_be_kept() 
     cluster.end().await;
 }
 
+/// A manager that has applied a finalizer of its own takes it off as it has put it on: by applying.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_applied_to_a_running_pod_can_be_taken_off_by_applying_once_it_has_ended() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller(settings()).await;
+    cluster.create("job", json!({"completions": 2, "parallelism": 2}), "1s").await;
+    cluster
+        .until("job", "running", |job| job.status.as_ref().is_some_and(|status| status.active == Some(2)))
+        .await;
+    let pods = cluster.pods_of("job").await;
+    let swept = pods[0].metadata.name.clone().unwrap();
+    let apply = |finalizers: Value| {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": swept, "finalizers": finalizers}});
+        let (cluster, swept) = (&cluster, &swept);
+        async move {
+            let by = PatchParams::apply("sweeper");
+            cluster.pods.patch(swept, &by, &Patch::Apply(pod)).await.unwrap().metadata.finalizers
+        }
+    };
+    apply(json!(["example.com/sweep"])).await;
+    cluster.completes("job").await;
+    for pod in cluster.pods_of("job").await {
+        let is_applied = pod.metadata.name.as_ref() == Some(&swept);
+        assert_eq!(pod.metadata.managed_fields.is_some(), is_applied, "the others cost less: {pod:?}");
+    }
+    assert_eq!(apply(json!([])).await, None, "the finalizer is gone");
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_first_pods_of_a_large_job_are_created_in_json() {
     let cluster = Cluster::start().await;

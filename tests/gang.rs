@@ -16,6 +16,7 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "default";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 const PODS: usize = 3;
 
 /// An API server, a controller with the gate on, and a client.
@@ -78,8 +79,8 @@ impl Cluster {
         }
     }
 
-    /// Creates a gang Job and waits until all its pods count as active and an Event with this reason exists.
-    async fn run(&self, name: &str, reason: &str) -> Outcome {
+    /// Creates a gang Job.
+    async fn create(&self, name: &str) {
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
             "spec": {
@@ -90,11 +91,15 @@ impl Cluster {
                 }},
             },
         });
-        let jobs = format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs");
-        self.send(Method::POST, &jobs, Some(&job)).await;
+        self.send(Method::POST, JOBS, Some(&job)).await;
+    }
+
+    /// Creates a gang Job and waits until all its pods count as active and an Event with this reason exists.
+    async fn run(&self, name: &str, reason: &str) -> Outcome {
+        self.create(name).await;
         let started = async {
             loop {
-                let job = self.send(Method::GET, &format!("{jobs}/{name}"), None).await;
+                let job = self.send(Method::GET, &format!("{JOBS}/{name}"), None).await;
                 let events = self.list("api/v1", "events").await;
                 if job["status"]["active"] == PODS && events.iter().any(|event| event["reason"] == reason) {
                     return events;
@@ -183,12 +188,38 @@ async fn the_longest_name_that_gives_a_valid_workload_makes_a_gang() {
     cluster.stop().await;
 }
 
+/// A webhook whose cache is empty at first, or one of several API servers that does not serve the API yet.
 #[tokio::test]
-async fn without_the_api_jobs_run_without_gangs() {
+async fn a_refusal_that_says_nothing_of_the_object_is_no_end_of_the_gang() {
+    let answers = [400, 401, 403, 404, 405, 413, 422].map(|code| (Method::POST, code));
+    for (method, code) in answers.into_iter().chain([(Method::GET, 404)]) {
+        for path in ["/workloads", "/podgroups"] {
+            let cluster = Cluster::start(BTreeMap::new()).await;
+            let refused = Fault::Refuse(StatusCode::from_u16(code).unwrap());
+            cluster.inject(refused, method.clone(), path, 2);
+            let outcome = cluster.run("work", "FailedWorkloadCreate").await;
+            outcome.assert_one_gang();
+            let warning = outcome.warning();
+            let case = format!("{code} for {method} {path}: {warning}");
+            assert!(warning.starts_with("Error ensuring Workload and PodGroup: "), "{case}");
+            cluster.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_the_api_a_gang_waits_for_it_and_an_event_says_so() {
     let off = ["GenericWorkload", "WorkloadWithJob"].map(|gate| (gate.to_owned(), false));
     let cluster = Cluster::start(off.into()).await;
-    let outcome = cluster.run("work", "FailedWorkloadCreate").await;
-    outcome.assert_no_gang();
-    assert!(outcome.warning().contains("does not serve workloads"), "{}", outcome.warning());
+    cluster.create("work").await;
+    let said = async {
+        while !cluster.list("api/v1", "events").await.iter().any(|event| {
+            event["message"].as_str().is_some_and(|message| message.contains("does not serve workloads"))
+        }) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, said).await.expect("an Event says why the Job waits");
+    assert_eq!(cluster.list("api/v1", "pods").await, Vec::<Value>::new());
     cluster.stop().await;
 }

@@ -21,7 +21,7 @@ use crate::job::spec::Job;
 enum GangError {
     /// A later attempt may succeed. The message of the Event, if there is one.
     Transient(Option<String>),
-    /// The API server will never have such an object.
+    /// The object is invalid: the API server will never have it.
     Permanent(String),
 }
 
@@ -41,9 +41,7 @@ impl From<WriteError> for GangError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Transient(None),
-            WriteError::Invalid(why) | WriteError::BadRequest(why) | WriteError::NotFound(why) => {
-                Self::Permanent(why.into())
-            }
+            WriteError::Invalid(why) => Self::Permanent(why.into()),
             other => Self::Transient(Some(other.to_string())),
         }
     }
@@ -60,8 +58,8 @@ enum Found<T> {
 }
 
 impl Requests {
-    /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup the API server refuses for good
-    /// runs without a gang.
+    /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup is invalid runs without a gang. Whatever else
+    /// is refused is tried again: a webhook may be starting, and one of several API servers may not serve the API yet.
     pub fn ensure_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
         let (this, job) = (self.clone(), job.clone());
         self.run(async move {
@@ -133,7 +131,7 @@ impl Requests {
             };
             let found = self.cx.reads.list(decoder, resource, self.job.namespace(), keep).await?;
             let not_served =
-                || GangError::Permanent(format!("the API server does not serve {}", resource.plural));
+                || GangError::Transient(Some(format!("the API server does not serve {}", resource.plural)));
             match choose(found.ok_or_else(not_served)?, request) {
                 Choice::Use(object) => return Ok(Found::Existing(object)),
                 Choice::Leave => return Ok(Found::Nothing),

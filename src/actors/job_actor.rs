@@ -480,8 +480,9 @@ impl JobActor {
                     self.requests.release_unchanged(pod, version);
                 }
                 known => {
-                    let ended = known.is_some_and(|pod| pod.phase.is_final());
-                    self.requests.release(pod, ended);
+                    let unapplied = known.filter(|pod| pod.phase.is_final() && !pod.applied);
+                    let unapplied = unapplied.map(|pod| pod.version);
+                    self.requests.release(pod, unapplied);
                 }
             }
         }

@@ -241,16 +241,22 @@ impl Requests {
         });
     }
 
-    /// Removes the tracking finalizer of a pod, which may have `ended`.
-    pub fn release(&self, pod: PodRef, ended: bool) {
-        let body = match ended && !self.cx.config.keep_managed_fields {
-            true => untrack_ended_patch(&pod.uid, self.cx.config.finalizer()),
-            false => untrack_patch(&pod.uid, self.cx.config.finalizer()),
+    /// Removes the tracking finalizer of a pod. If the pod has ended and nobody had applied it at the version `unapplied`, its
+    /// record of managers goes as well, unless it has changed since: whoever has seen it end may have applied it.
+    pub fn release(self: &Arc<Self>, pod: PodRef, unapplied: Option<u64>) {
+        let this = self.clone();
+        let unapplied = unapplied.filter(|_| !self.cx.config.keep_managed_fields);
+        let body = match unapplied {
+            Some(version) => untrack_ended_patch(&pod.uid, version, self.cx.config.finalizer()),
+            None => untrack_patch(&pod.uid, self.cx.config.finalizer()),
         };
-        let released = self.patch_finalizers(pod.name, body);
+        let released = self.patch_finalizers(pod.name.clone(), body);
         self.run(async move {
-            let answer = released.await.map_or(Changed::Refused, changed);
-            JobInput::Released { pod: pod.uid, answer }
+            let released = match released.await {
+                Err(WriteError::Conflict(_)) if unapplied.is_some() => this.untrack(&pod.uid, pod.name).await,
+                released => released,
+            };
+            JobInput::Released { pod: pod.uid, answer: released.map_or(Changed::Refused, changed) }
         });
     }
 

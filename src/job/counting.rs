@@ -55,6 +55,9 @@ const UNANSWERED: Duration = Duration::from_secs(30);
 const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
 /// Periods between two statuses of a suspended Job that only show how many pods are left.
 const SUSPENDED: u32 = 2;
+/// Longest time that pods exist before a status shows the start of their Job: clients read `startTime`, `ready` and
+/// `terminating`, which are absent before.
+const UNSHOWN: Duration = Duration::from_secs(2);
 /// Longest time that the start of a Job waits in all.
 const UNWRITTEN: Duration = Duration::from_secs(40);
 
@@ -74,7 +77,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     let starts = state.job.status.start_time.is_none() && !state.job.spec.suspend;
     let start_period = start_period(state);
     let period = match starts {
-        true => state.limits.batch_period.max(start_period),
+        true => state.limits.batch_period.clamp(start_period, UNSHOWN),
         false => status_period(state, next),
     };
     let due = if state.awaits_first_pod() && !counting_goes_on(state) {
@@ -118,15 +121,16 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
 /// the start, a slow API server is no reason to wait.
 fn start_period(state: &JobState) -> Duration {
     let is_awaited = state.job.spec.active_deadline.is_some() || counting_goes_on(state);
-    if is_awaited { Pace::free(state.limits).start_period } else { state.pace.start_period }
+    let period = if is_awaited { Pace::free(state.limits).start_period } else { state.pace.start_period };
+    period.min(UNSHOWN)
 }
 
 /// Whether anything waits for the next status.
 pub fn urgency(state: &JobState, next: &Next) -> Urgency {
-    // A deadline counts from the start that is written.
-    let starts_deadline = state.job.spec.active_deadline.is_some() && state.job.status.start_time.is_none();
-    let is_step =
-        next.end.is_some() || starts_deadline || conditions_change(state, next) || counting_goes_on(state);
+    // A deadline counts from the start that is written, and clients wait for the start of pods that exist.
+    let shows_start = state.job.spec.active_deadline.is_some() || state.pods.active() > 0;
+    let starts = shows_start && state.job.status.start_time.is_none();
+    let is_step = next.end.is_some() || starts || conditions_change(state, next) || counting_goes_on(state);
     if is_step { Urgency::Step } else { Urgency::Progress }
 }
 

@@ -11,7 +11,7 @@ use super::pod::{IndexFailures, NewPod, Place};
 use super::pod_name::{generate_prefix, pod_name};
 use super::protobuf::{Writer, core_object, field};
 use super::spec::Job;
-use super::template::{Parts, ProtobufParts, TemplateError};
+use super::template::{FailureCounts, Parts, ProtobufParts, TemplateError};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};
 
@@ -114,10 +114,8 @@ impl Own<'_> {
         body.push_str(r#"},"annotations":{"#);
         let mut members = Members(&mut body);
         self.annotations(&mut members);
-        match self.new.index_failures {
-            None => members.all(failure_counts),
-            Some(failures) => count_failures(&mut members, failures),
-        }
+        let given = self.failure_counts(&mut members, failure_counts);
+        given.into_iter().flatten().for_each(|given| members.all(given));
         members.all(annotations);
         let finalizers = json_text(&with_tracking(finalizers, self.maker.finalizer));
         body.extend([r#"},"finalizers":"#, &finalizers, r#","ownerReferences":["#]);
@@ -154,12 +152,9 @@ impl Own<'_> {
         self.labels(&mut Entries { message: metadata, number: field::LABELS });
         metadata.append(&parts.labels);
         self.annotations(&mut Entries { message: metadata, number: field::ANNOTATIONS });
-        match self.new.index_failures {
-            None => metadata.append(&parts.failure_counts),
-            Some(failures) => {
-                count_failures(&mut Entries { message: metadata, number: field::ANNOTATIONS }, failures);
-            }
-        }
+        let mut entries = Entries { message: metadata, number: field::ANNOTATIONS };
+        let given = self.failure_counts(&mut entries, &parts.failure_counts);
+        given.into_iter().flatten().for_each(|given| metadata.append(given));
         metadata.append(&parts.annotations);
         OwnerReference::of(job).write(metadata);
         for finalizer in with_tracking(&parts.finalizers, self.maker.finalizer) {
@@ -184,12 +179,23 @@ impl Own<'_> {
             texts.text(names::COMPLETION_INDEX, index);
         }
     }
-}
 
-fn count_failures(texts: &mut impl Texts, failures: IndexFailures) {
-    texts.text(names::INDEX_FAILURE_COUNT, failures.counted);
-    if failures.ignored > 0 {
-        texts.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
+    /// Adds the earlier failures of the index, and returns the template's own counts that stand. As with the built-in
+    /// controller, that of ignored failures stands until one was ignored.
+    fn failure_counts<'p, T>(
+        self,
+        texts: &mut impl Texts,
+        given: &'p FailureCounts<T>,
+    ) -> [Option<&'p T>; 2] {
+        let Some(IndexFailures { counted, ignored }) = self.new.index_failures else {
+            return [Some(&given.counted), Some(&given.ignored)];
+        };
+        texts.text(names::INDEX_FAILURE_COUNT, counted);
+        if ignored == 0 {
+            return [None, Some(&given.ignored)];
+        }
+        texts.text(names::INDEX_IGNORED_FAILURE_COUNT, ignored);
+        [None; 2]
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Pod {
     pub deleting: bool,
     /// The tracking finalizer is on the pod.
     pub tracked: bool,
+    /// Somebody has applied fields of the pod (server-side apply). Its record of managers says which, and must stay: without it
+    /// they could not take these fields off by applying.
+    pub applied: bool,
     /// The selector of its Job selects it. A pod that is kept all the same ([`claim`](super::adoption::claim)) is released.
     /// As in Kubernetes, it is not counted.
     pub selected: bool,

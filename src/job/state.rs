@@ -514,7 +514,9 @@ impl JobState {
             self.status_wait = None;
         } else if plan.status_waits {
             let since = self.status_waits_since().unwrap_or(now);
-            self.status_wait = Some(StatusWait { since, for_first_pod: self.awaits_first_pod() });
+            // A pod that came and went was the first.
+            let is_first = self.status_wait.is_none_or(|wait| wait.for_first_pod);
+            self.status_wait = Some(StatusWait { since, for_first_pod: is_first && self.awaits_first_pod() });
         }
     }
 

@@ -74,6 +74,18 @@ pub struct Condition {
     pub last_transition_time: Option<Timestamp>,
 }
 
+impl Condition {
+    /// Whether it is True.
+    fn holds(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+
+    /// Whether status, reason and message are the same.
+    fn says_the_same(&self, other: &Self) -> bool {
+        (&self.status, &self.reason, &self.message) == (&other.status, &other.reason, &other.message)
+    }
+}
+
 /// `type` of a Job condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionKind {
@@ -123,24 +135,24 @@ impl From<&str> for ConditionKind {
     }
 }
 
-/// `status` of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// `status` of a condition. The API server accepts any text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
     /// `True`.
     True,
     /// `False`.
     False,
-    /// `Unknown`.
-    Unknown,
+    /// A text of somebody else, kept as it is: `Unknown`, for example. No rule looks at it.
+    Other(Arc<str>),
 }
 
 impl ConditionStatus {
     /// The name in the API.
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::True => "True",
             Self::False => "False",
-            Self::Unknown => "Unknown",
+            Self::Other(text) => text,
         }
     }
 }
@@ -150,20 +162,21 @@ impl From<&str> for ConditionStatus {
         match name {
             "True" => Self::True,
             "False" => Self::False,
-            _ => Self::Unknown,
+            other => Self::Other(other.into()),
         }
     }
 }
 
 impl JobStatus {
-    /// The condition of this kind, whatever its status.
+    /// The condition of this kind, whatever its status. Where a writer has left several, one that is True decides.
     pub fn condition(&self, kind: &ConditionKind) -> Option<&Condition> {
-        self.conditions.iter().find(|c| c.kind == *kind)
+        let first = || self.conditions.iter().find(|c| c.kind == *kind);
+        self.holding(kind).or_else(first)
     }
 
-    /// The condition of this kind, if it is True.
+    /// The condition of this kind that is True.
     pub fn holding(&self, kind: &ConditionKind) -> Option<&Condition> {
-        self.condition(kind).filter(|c| c.status == ConditionStatus::True)
+        self.conditions.iter().find(|c| c.kind == *kind && c.holds())
     }
 
     /// Whether a condition announces the end of the Job: SuccessCriteriaMet or FailureTarget.
@@ -175,7 +188,7 @@ impl JobStatus {
 
     /// The terminal condition, Complete or Failed. Its transition time is the end of the Job.
     pub fn finished(&self) -> Option<&Condition> {
-        self.holding(&ConditionKind::Complete).or_else(|| self.holding(&ConditionKind::Failed))
+        self.conditions.iter().find(|c| c.kind.is_end() && c.holds())
     }
 
     /// The status as the API server stores it: with times in whole seconds.
@@ -201,25 +214,18 @@ impl JobStatus {
             && self.failed_indexes == other.failed_indexes
     }
 
-    /// Adds the condition or replaces the one of its kind; true if status, reason or message changed. A False
+    /// Adds the condition or puts it in place of all of its kind; true if status, reason or message changed. A False
     /// condition only replaces: a Job that was never suspended does not report it.
     pub fn ensure(&mut self, condition: Condition) -> bool {
-        match self.conditions.iter_mut().find(|c| c.kind == condition.kind) {
-            Some(old)
-                if (old.status, &old.reason, &old.message)
-                    == (condition.status, &condition.reason, &condition.message) =>
-            {
-                false
-            }
-            Some(old) => {
-                *old = condition;
-                true
-            }
-            None if condition.status == ConditionStatus::False => false,
-            None => {
-                self.conditions.push(condition);
-                true
-            }
+        match self.condition(&condition.kind) {
+            Some(old) if old.says_the_same(&condition) => return false,
+            None if condition.status == ConditionStatus::False => return false,
+            _ => {}
         }
+        let of_kind = |c: &Condition| c.kind == condition.kind;
+        let at = self.conditions.iter().position(of_kind).unwrap_or(self.conditions.len());
+        self.conditions.retain(|c| !of_kind(c));
+        self.conditions.insert(at, condition);
+        true
     }
 }

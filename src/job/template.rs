@@ -55,7 +55,7 @@ pub(super) struct ProtobufParts {
     /// Entries of `metadata.annotations`.
     pub(super) annotations: Vec<u8>,
     /// As [`Parts::failure_counts`].
-    pub(super) failure_counts: Vec<u8>,
+    pub(super) failure_counts: FailureCounts<Vec<u8>>,
     /// Fields of `spec`, as [`Parts::spec`].
     pub(super) spec: Bytes,
     pub(super) finalizers: Vec<String>,
@@ -119,11 +119,18 @@ struct TemplateMeta {
 pub(super) struct Parts {
     pub(super) labels: String,
     pub(super) annotations: String,
-    /// The template's own failure counts of an index, for Indexed Jobs that keep none.
-    pub(super) failure_counts: String,
+    pub(super) failure_counts: FailureCounts<String>,
     /// For Indexed Jobs with the index in every container's environment, and without `hostname`.
     pub(super) spec: String,
     pub(super) finalizers: Vec<String>,
+}
+
+/// The template's own failure counts of an index, for pods of Indexed Jobs that get none from us: each empty where the
+/// template has none.
+#[derive(Debug)]
+pub(super) struct FailureCounts<T> {
+    pub(super) counted: T,
+    pub(super) ignored: T,
 }
 
 /// Labels and annotations that we set on each pod. Those of the template with these keys are ignored.
@@ -131,8 +138,6 @@ const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACK
 /// The additional ones in Indexed Jobs.
 const OWN_AT_INDEX: [&str; 3] =
     [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
-/// Those of them that only Jobs with `backoffLimitPerIndex` set.
-const FAILURE_COUNTS: [&str; 2] = [names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
 impl PodTemplate {
     /// The template with its text, unparsed, however long it is.
@@ -237,7 +242,7 @@ impl Parts {
         Ok(Self {
             labels: texts(metadata.labels(indexed)),
             annotations: texts(metadata.annotations(indexed)),
-            failure_counts: texts(metadata.failure_counts(indexed)),
+            failure_counts: metadata.failure_counts(indexed, texts),
             spec: members(&spec),
             finalizers: metadata.finalizers.unwrap_or_default(),
         })
@@ -255,7 +260,7 @@ impl ProtobufParts {
         Ok(Self {
             labels: entries(field::LABELS, metadata.labels(indexed)),
             annotations: entries(field::ANNOTATIONS, metadata.annotations(indexed)),
-            failure_counts: entries(field::ANNOTATIONS, metadata.failure_counts(indexed)),
+            failure_counts: metadata.failure_counts(indexed, |given| entries(field::ANNOTATIONS, given)),
             spec,
             finalizers: metadata.finalizers.unwrap_or_default(),
         })
@@ -276,9 +281,14 @@ impl TemplateMeta {
         Self::given(&self.annotations, move |key| !is_own(key, indexed))
     }
 
-    /// Annotations that we set where the Job counts the failures of an index.
-    fn failure_counts(&self, indexed: bool) -> Texts<'_> {
-        Self::given(&self.annotations, move |key| indexed && FAILURE_COUNTS.contains(&key))
+    /// Annotations that we set where an index has failures to count.
+    fn failure_counts<T>(&self, indexed: bool, written: impl Fn(Texts<'_>) -> T) -> FailureCounts<T> {
+        let of =
+            |name: &'static str| written(Self::given(&self.annotations, move |key| indexed && key == name));
+        FailureCounts {
+            counted: of(names::INDEX_FAILURE_COUNT),
+            ignored: of(names::INDEX_IGNORED_FAILURE_COUNT),
+        }
     }
 
     fn given(texts: &Option<BTreeMap<String, String>>, wanted: impl Fn(&str) -> bool + 'static) -> Texts<'_> {

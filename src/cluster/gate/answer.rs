@@ -45,13 +45,14 @@ pub enum WriteError {
     /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(Box<str>),
-    /// Not authenticated, or not allowed by RBAC, admission or a quota.
+    /// Not authenticated, or not allowed by RBAC, a quota, an admission webhook or policy, whatever code these answer with:
+    /// what they refuse today, they may allow tomorrow.
     #[error("{0}")]
     Forbidden(Box<str>),
     /// The namespace accepts no new objects, since it is being deleted.
     #[error("{0}")]
     NamespaceTerminating(Box<str>),
-    /// Refused for its content (4xx): it was read, by the API server or a webhook.
+    /// No valid object (422): the API server would always refuse it.
     #[error("{0}")]
     Invalid(Box<str>),
     /// Refused as a request (4xx): it may not have been read.
@@ -157,7 +158,7 @@ fn is_status(body: &[u8]) -> bool {
 
 fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
     let terminating = refusal.is_namespace_terminating();
-    let of_webhook = refusal.is_of_webhook();
+    let (of_webhook, invalid) = (refusal.is_of_webhook(), refusal.is_of_invalid_object());
     let Refusal { code, reason, message, .. } = refusal;
     match (code, &*reason) {
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
@@ -165,11 +166,12 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
         (404, _) => WriteError::NotFound(message),
         (409, "AlreadyExists") => WriteError::AlreadyExists(message),
         (409, _) => WriteError::Conflict(message),
-        // The webhook has read it, and would be asked again and again.
+        // The gate would ask the webhook again and again.
         (429, _) if of_webhook => WriteError::Forbidden(message),
         (429, _) => WriteError::Busy { retry_after },
-        (422, "Invalid") => WriteError::Invalid(message),
-        (400..500, _) if of_webhook => WriteError::Invalid(message),
+        (422, _) if invalid => WriteError::Invalid(message),
+        (422, "Invalid") => WriteError::Forbidden(message),
+        (400..500, _) if of_webhook => WriteError::Forbidden(message),
         (400..500, _) => WriteError::BadRequest(message),
         _ => WriteError::Server { code, message },
     }

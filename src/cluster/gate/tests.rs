@@ -281,6 +281,12 @@ async fn a_write_is_sent_once_whatever_the_answer() {
     let status = |code: u16, reason: &str, message: &str| {
         (code, json!({"kind": "Status", "code": code, "reason": reason, "message": message}))
     };
+    let invalid = |message: &str, field: &str| {
+        let (code, mut refusal) = status(422, "Invalid", message);
+        refusal["details"] =
+            json!({"causes": [{"reason": "FieldValueInvalid", "message": message, "field": field}]});
+        (code, refusal)
+    };
     let terminating = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "m",
         "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}});
     let denial = "admission webhook \"w\" denied the request: m";
@@ -290,11 +296,14 @@ async fn a_write_is_sent_once_whatever_the_answer() {
         (status(404, "NotFound", "m"), WriteError::NotFound("m".into())),
         (status(409, "AlreadyExists", "m"), WriteError::AlreadyExists("m".into())),
         (status(409, "Conflict", "m"), WriteError::Conflict("m".into())),
-        (status(422, "Invalid", "m"), WriteError::Invalid("m".into())),
+        (invalid("m", "spec.templates[0].name"), WriteError::Invalid("m".into())),
+        (invalid(denial, "spec.templates[0].name"), WriteError::Forbidden(denial.into())),
+        (invalid("of a policy", ""), WriteError::Forbidden("of a policy".into())),
         (status(400, "BadRequest", "m"), WriteError::BadRequest("m".into())),
         (status(415, "UnsupportedMediaType", "m"), WriteError::BadRequest("m".into())),
         ((422, json!("no Status")), WriteError::BadRequest("\"no Status\"".into())),
-        (status(400, "BadRequest", denial), WriteError::Invalid(denial.into())),
+        (status(400, "BadRequest", denial), WriteError::Forbidden(denial.into())),
+        (status(422, "Invalid", denial), WriteError::Forbidden(denial.into())),
         (status(503, "", "m"), WriteError::Server { code: 503, message: "m".into() }),
         ((502, json!("no Status")), WriteError::Server { code: 502, message: "\"no Status\"".into() }),
         ((0, Value::Null), WriteError::Unknown("connection reset".into())),

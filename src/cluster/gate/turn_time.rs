@@ -5,8 +5,6 @@ use std::time::Duration;
 /// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
 /// takes about six, and those of its kubelet are as slow.
 const WRITES_OF_SHORT_JOB: u32 = 64;
-/// Longest such wait.
-const LONGEST_START: Duration = Duration::from_secs(6);
 /// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
 /// allow ...
 const WRITES_PER_STATUS: u32 = 100;
@@ -42,7 +40,7 @@ impl TurnTime {
 
     /// How long the start of a Job waits for its end.
     pub(super) fn start_period(self) -> Duration {
-        self.total.saturating_mul(WRITES_OF_SHORT_JOB).min(LONGEST_START)
+        self.total.saturating_mul(WRITES_OF_SHORT_JOB)
     }
 }
 
@@ -56,13 +54,13 @@ mod tests {
             (0, 1000, 0, 0, 0),
             (1000, 1, 0, 100, 64),
             (100, 1, 0, 1000, 640),
-            (5, 1, 0, 5000, 6000),
-            (20, 10, 0, 5000, 6000),
-            (20, 1000, 0, 200_000, 6000),
+            (5, 1, 0, 5000, 12_800),
+            (20, 10, 0, 5000, 32_000),
+            (20, 1000, 0, 200_000, 3_200_000),
             (0, 0, 4, 400, 256),
             (0, 100, 4, 900, 576),
             (0, 0, 40, 4000, 2560),
-            (0, 1000, 4000, 5000, 6000),
+            (0, 1000, 4000, 5000, 3_456_000),
             (1000, 10, 5, 1500, 960),
         ] {
             let ms = Duration::from_millis;

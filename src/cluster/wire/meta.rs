@@ -97,6 +97,16 @@ pub(crate) struct Meta<'a> {
     pub(crate) finalizers: Option<Vec<Text<'a>>>,
     #[serde(borrow)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
+    #[serde(borrow)]
+    managed_fields: Option<Vec<FieldManager<'a>>>,
+}
+
+/// An entry of `managedFields`, without the fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct FieldManager<'a> {
+    #[serde(borrow)]
+    operation: Text<'a>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -134,7 +144,17 @@ impl<'a> Message<'a> for Meta<'a> {
             }
             13 => self.owner_references.get_or_insert_default().push(value.message()?),
             14 => self.finalizers.get_or_insert_default().push(value.text()?),
+            17 => self.managed_fields.get_or_insert_default().push(value.message()?),
             _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for FieldManager<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 2 {
+            self.operation = value.text()?;
         }
         Ok(())
     }
@@ -233,6 +253,11 @@ impl Meta<'_> {
 
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.as_ref()?.get(key)
+    }
+
+    /// Whether somebody has applied fields of the object.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.managed_fields.iter().flatten().any(|manager| *manager.operation == *"Apply")
     }
 
     pub(crate) fn has_finalizer(&self, name: &str) -> bool {

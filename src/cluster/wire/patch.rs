@@ -51,10 +51,11 @@ pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
     untrack(pod, None, finalizer, None)
 }
 
-/// Removes the tracking finalizer from a pod that has ended, and with it the record of who manages which field. Nobody
-/// applies such a pod any more, and without this record the API server needs less time for it, and less room.
-pub fn untrack_ended_patch(pod: &Uid, finalizer: &str) -> Bytes {
-    untrack(pod, None, finalizer, Some([Empty {}]))
+/// Removes the tracking finalizer from a pod that has ended, and with it the record of who manages which field, unless the pod
+/// has changed since `version`, when nobody had applied it. Without this record the API server needs less time for the pod, and
+/// less room.
+pub fn untrack_ended_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
+    untrack(pod, Some(version.to_string()), finalizer, Some([Empty {}]))
 }
 
 /// Removes the tracking finalizer, unless the pod has changed since `version`.
@@ -144,9 +145,9 @@ mod tests {
             json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"]}})
         );
         assert_eq!(
-            read(&untrack_ended_patch(&pod, "f")),
-            json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"],
-                "managedFields": [{}]}})
+            read(&untrack_ended_patch(&pod, 7, "f")),
+            json!({"metadata": {"uid": "p-uid", "resourceVersion": "7",
+                "$deleteFromPrimitiveList/finalizers": ["f"], "managedFields": [{}]}})
         );
         assert_eq!(
             read(&release_patch(&pod, &job, "f")),

@@ -140,6 +140,7 @@ impl PodDecoder {
             created: created.into(),
             deleting,
             tracked: meta.has_finalizer(&self.finalizer),
+            applied: meta.is_applied(),
             // The decoder does not know the selector.
             selected: true,
             index: annotation(COMPLETION_INDEX).and_then(parse_index),

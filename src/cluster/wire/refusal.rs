@@ -24,6 +24,7 @@ pub struct Refusal {
 struct Origin {
     of_webhook: bool,
     of_another_uid: bool,
+    invalid_object: bool,
     namespace_terminating: bool,
 }
 
@@ -145,6 +146,12 @@ impl Refusal {
         self.origin.of_webhook
     }
 
+    /// Whether the API server itself finds the object invalid, and names the fields. Webhooks and policies, which name none, may
+    /// use the same code and reason.
+    pub fn is_of_invalid_object(&self) -> bool {
+        self.origin.invalid_object
+    }
+
     /// Whether the request named another UID than that of the object which now has the name. Patches are then
     /// refused with 422 at `metadata.uid`, deletions with a conflict.
     pub fn is_of_another_uid(&self) -> bool {
@@ -157,8 +164,15 @@ impl Origin {
         let message = status.message.as_deref().unwrap_or_default();
         let causes = || status.details.iter().flat_map(|details| details.causes.iter().flatten());
         let denied = message.starts_with("admission webhook \"") && message.contains("denied the request");
+        let of_webhook = denied || message.contains("failed calling webhook \"");
+        let names_field =
+            || causes().any(|cause| cause.field.as_deref().is_some_and(|field| !field.is_empty()));
         Self {
-            of_webhook: denied || message.contains("failed calling webhook \""),
+            of_webhook,
+            invalid_object: code == 422
+                && status.reason.as_deref() == Some("Invalid")
+                && !of_webhook
+                && names_field(),
             of_another_uid: match code {
                 409 => {
                     ["UID in the precondition", "UID in precondition"].iter().any(|uid| message.contains(uid))

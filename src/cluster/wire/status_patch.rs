@@ -179,7 +179,7 @@ impl Serialize for Indexes<'_> {
 struct WireCondition<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    status: &'static str,
+    status: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_probe_time: Option<Second>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -118,6 +118,7 @@ fn annotations_carry_earlier_failures() {
     assert_eq!(annotations(None, Completion::Indexed(3)), own, "no limit per index");
     assert_eq!(annotations(None, Completion::Count(3)), own);
     assert_eq!(annotations(failures(1, 2), Completion::Indexed(3)), ["1", "2", "b"]);
+    assert_eq!(annotations(failures(1, 0), Completion::Indexed(3)), ["1", "3", "b"], "none was ignored yet");
     let streak = BackoffRecord { failures: 3, last: at(150) };
     assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
 }
@@ -320,7 +321,7 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
         ("texts of the template", count, &full, place(2, 1)),
         ("texts of the template at an index, with its own failure counts", indexed, &full, place(12, 1)),
         ("failures of an index", indexed, &full, failed(2, 1)),
-        ("no ignored failures of an index", indexed, &full, failed(2, 0)),
+        ("no ignored failures of an index but those of the template", indexed, &full, failed(2, 0)),
         ("no failures of an index", indexed, &bare, failed(0, 0)),
         ("a back-off", count, &full, backed_off),
         ("a back-off at an index", indexed, &bare, backed_off),

@@ -85,6 +85,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         created: at(0).into(),
         deleting: false,
         tracked: true,
+        applied: false,
         selected: true,
         index: None,
         place: None,

@@ -114,13 +114,37 @@ fn the_start_waits_for_the_first_pod() {
 #[test]
 fn the_start_is_written_in_the_end() {
     let mut new = state(job(Completion::Count(9), 1), [running("a")]);
-    let start_period = Duration::from_secs(4);
+    let start_period = Duration::from_secs(1);
     new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
     new.started = Some(at(200));
     let next = Next { end: None, managed: true };
-    assert_eq!(due(&new, &next, false, at(220)), Due::At(at(224)));
-    assert_eq!(due(&new, &next, false, at(239)), Due::At(at(240)));
+    assert_eq!(due(&new, &next, false, at(220)), Due::At(at(221)));
+    assert_eq!(due(&new, &next, false, at_ms(239_500)), Due::At(at(240)));
     assert_eq!(due(&new, &next, true, at(240)), Due::Now);
+}
+
+/// A pod that goes at once is followed by others, whose Job would never show its start.
+#[test]
+fn the_start_waits_for_the_first_pod_only_once() {
+    let mut job = quiet(job(Completion::Count(9), 1));
+    job.status.start_time = None;
+    let mut state = state(job, []);
+    let start_period = Duration::from_secs(60);
+    state.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
+    let plan_at = |state: &mut JobState, ms| {
+        let plan = reconcile(state, at_ms(ms));
+        state.begin(&plan, at_ms(ms));
+        plan
+    };
+    let creation = plan_at(&mut state, 200_000).creates;
+    let pod = running("a");
+    state.created(creation[0].place, Created::Pod(pod.clone().into()), at(205));
+    assert!(plan_at(&mut state, 205_000).status.is_none());
+    state.observe_pod(Pod { tracked: false, deleting: true, ..pod.clone() }, at(206));
+    state.pod_vanished(&pod.uid);
+    assert!(plan_at(&mut state, 206_000).status.is_none());
+    state.observe_pod(running("b"), at(207));
+    assert!(plan_at(&mut state, 207_000).status.is_some(), "pods have existed for 2 s");
 }
 
 /// A slow API server is a reason to gather what only readers wait for.
@@ -217,15 +241,21 @@ fn a_status_that_records_pods_is_urgent_however_they_are_recorded() {
     }
 }
 
-/// Its deadline counts from the start that is written.
+/// A deadline counts from the start that is written, and clients wait for the start of pods that exist.
 #[test]
-fn the_start_of_a_job_with_a_deadline_is_urgent() {
+fn the_start_of_a_job_with_a_deadline_or_pods_is_urgent() {
     let mut job = quiet(job(Completion::Count(9), 1));
     job.status.start_time = None;
-    for (deadline, expected) in [(None, Urgency::Progress), (Some(Duration::from_secs(60)), Urgency::Step)] {
-        let state = state(with(job.clone(), |spec| spec.active_deadline = deadline), [running("a")]);
+    let deadline = Some(Duration::from_secs(60));
+    for (deadline, pods, expected) in [
+        (None, vec![], Urgency::Progress),
+        (deadline, vec![], Urgency::Step),
+        (None, vec![running("a")], Urgency::Step),
+        (deadline, vec![running("a")], Urgency::Step),
+    ] {
+        let state = state(with(job.clone(), |spec| spec.active_deadline = deadline), pods);
         let next = Next { end: None, managed: true };
-        assert_eq!(urgency(&state, &next), expected);
+        assert_eq!(urgency(&state, &next), expected, "{deadline:?}");
     }
 }
 
@@ -265,12 +295,22 @@ fn progress_is_written_at_the_pace_of_the_gate() {
 fn a_start_waits_for_the_end_where_the_api_server_is_slow() {
     let next = Next { end: None, managed: true };
     let mut new = state(job(Completion::Count(1), 1), [running("a")]);
-    for (start_period, written_at) in [(0, at_ms(200_200)), (3, at(203))] {
-        let start_period = Duration::from_secs(start_period);
+    for (start_period_ms, written_at) in [(0, at_ms(200_200)), (1_500, at_ms(201_500)), (60_000, at(202))] {
+        let start_period = Duration::from_millis(start_period_ms);
         new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
         assert_eq!(due(&new, &next, false, at(200)), Due::At(written_at));
     }
-    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(203)), "nor do requests under way hasten it");
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(202)), "nor do requests under way hasten it");
+    new.limits.batch_period = Duration::from_secs(60);
+    for busy in [false, true] {
+        assert_eq!(
+            due(&new, &next, busy, at(200)),
+            Due::At(at(202)),
+            "nor does a long batch period delay it"
+        );
+    }
+    assert_eq!(urgency(&new, &next), Urgency::Step, "nor the creations of other Jobs");
+    new.limits = Limits::default();
     new.job = with(new.job.clone(), |spec| spec.active_deadline = Some(Duration::from_secs(60)));
     assert_eq!(due(&new, &next, false, at(200)), Due::At(at_ms(200_200)), "a deadline counts from the start");
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));

@@ -17,13 +17,49 @@ fn conditions_have_the_values_of_the_api() {
     for (name, status) in [
         ("True", ConditionStatus::True),
         ("False", ConditionStatus::False),
-        ("Unknown", ConditionStatus::Unknown),
+        ("Unknown", ConditionStatus::Other("Unknown".into())),
+        ("true", ConditionStatus::Other("true".into())),
+        ("", ConditionStatus::Other("".into())),
     ] {
-        assert_eq!((ConditionStatus::from(name), status.as_str()), (status, name));
+        assert_eq!(status.as_str(), name);
+        assert_eq!(ConditionStatus::from(name), status);
     }
     let ends = ["Suspended", "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Other"]
         .map(|name| ConditionKind::from(name).is_end());
     assert_eq!(ends, [false, false, false, true, true, false]);
+}
+
+#[test]
+fn of_several_conditions_of_one_type_one_that_is_true_decides() {
+    let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+    let status = |conditions: &[(&str, &ConditionStatus)]| JobStatus {
+        conditions: conditions
+            .iter()
+            .map(|(kind, status)| condition((*kind).into(), (*status).clone(), "", "", at(1)))
+            .collect(),
+        ..JobStatus::default()
+    };
+    for kind in ["Complete", "Failed"] {
+        for (values, finished) in [([&no, &yes], true), ([&yes, &no], true), ([&no, &no], false)] {
+            let status = status(&values.map(|value| (kind, value)));
+            assert_eq!(status.finished().is_some(), finished, "{kind}: {values:?}");
+        }
+    }
+    for first in ["Complete", "Failed"] {
+        let status = status(&[(first, &yes), ("Complete", &yes), ("Failed", &yes)]);
+        assert_eq!(status.finished().map(|end| end.kind.as_str()), Some(first), "the first one that is True");
+    }
+    for kind in ["FailureTarget", "SuccessCriteriaMet"] {
+        assert!(status(&[(kind, &no), (kind, &yes)]).announces_end(), "{kind}");
+    }
+
+    let pair = [("Suspended", &no), ("Other", &no), ("Suspended", &yes), ("Other", &yes)];
+    let mut status = status(&pair);
+    assert!(!status.ensure(condition(ConditionKind::Suspended, yes.clone(), "", "", at(2))));
+    assert!(status.ensure(condition(ConditionKind::Suspended, no.clone(), "", "", at(2))));
+    let left: Vec<_> = status.conditions.iter().map(|c| (c.kind.as_str(), c.status.as_str())).collect();
+    assert_eq!(left, [("Suspended", "False"), ("Other", "False"), ("Other", "True")]);
+    assert!(status.holding(&ConditionKind::Suspended).is_none(), "nothing is left that contradicts it");
 }
 
 /// Somebody else's conditions may be as long as an object can be, and a Job has its status in several places.
@@ -46,15 +82,15 @@ fn a_condition_changes_with_its_status_reason_or_message_and_not_with_the_time()
     };
     let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
     let mut status = JobStatus::default();
-    assert!(!status.ensure(suspended(no, "JobResumed", "", 1)), "it was never suspended");
+    assert!(!status.ensure(suspended(no.clone(), "JobResumed", "", 1)), "it was never suspended");
     assert_eq!(status, JobStatus::default());
     for (new, changed, since) in [
-        (suspended(yes, "JobSuspended", "", 10), true, 10),
-        (suspended(yes, "JobSuspended", "", 20), false, 10),
-        (suspended(yes, "JobSuspended", "by hand", 30), true, 30),
-        (suspended(yes, "Quota", "by hand", 40), true, 40),
-        (suspended(no, "Quota", "by hand", 50), true, 50),
-        (suspended(no, "Quota", "by hand", 60), false, 50),
+        (suspended(yes.clone(), "JobSuspended", "", 10), true, 10),
+        (suspended(yes.clone(), "JobSuspended", "", 20), false, 10),
+        (suspended(yes.clone(), "JobSuspended", "by hand", 30), true, 30),
+        (suspended(yes.clone(), "Quota", "by hand", 40), true, 40),
+        (suspended(no.clone(), "Quota", "by hand", 50), true, 50),
+        (suspended(no.clone(), "Quota", "by hand", 60), false, 50),
     ] {
         assert_eq!(status.ensure(new.clone()), changed, "{new:?}");
         let [known] = &status.conditions[..] else { panic!("{status:?}") };

@@ -79,6 +79,42 @@ fn a_pod_that_has_ended_before_the_watch_has_shown_it_does_not_end_its_job_alone
     }
 }
 
+/// Whoever has seen the pod end may have applied it since, and the watch is about to show that.
+#[test]
+fn the_managers_of_a_pod_that_has_changed_since_it_was_seen_are_kept() {
+    for (managers, expected) in [
+        (json!([{"manager": "kubelet", "operation": "Update"}]), (1, 1)),
+        (json!([{"manager": "sweeper", "operation": "Apply"}]), (0, 1)),
+    ] {
+        run(async move {
+            let conflict = json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "changed"});
+            let mut answers = vec![(200, released(130)), (409, conflict)];
+            if expected.0 == 0 {
+                answers.pop();
+            }
+            let api = TestApi::new(move |method, uri| match method {
+                "PATCH" if uri.contains("/pods/p") => answers.pop(),
+                "PATCH" if uri.contains("/jobs/j/status") => {
+                    let mut recorded = job("j", up_to_date(0));
+                    recorded["metadata"]["resourceVersion"] = "125".into();
+                    recorded["status"]["uncountedTerminatedPods"] = json!({"succeeded": ["p"]});
+                    Some((200, recorded))
+                }
+                _ => None,
+            });
+            let jobs = [job("j", up_to_date(0))];
+            let mut ended = labelled(at(120, "Succeeded", pod("p", "j")));
+            ended["metadata"]["managedFields"] = managers;
+            let _shard = Shard::start(&api, &jobs, no_census(), vec![ended]).await;
+            sleep(4 * SOON).await;
+            let resets =
+                api.count(&["PATCH", "/pods/p", r#""managedFields":[{}]"#, r#""resourceVersion":"120""#]);
+            let plain = api.count(&["PATCH", "/pods/p", r#""$deleteFromPrimitiveList/finalizers""#]) - resets;
+            assert_eq!((resets, plain), expected, "{:?}", api.sent());
+        });
+    }
+}
+
 /// The Job becomes known late, and as it was before it had counted the pod.
 #[test]
 fn a_pod_that_was_counted_before_its_job_is_known_casts_doubt_on_its_status() {

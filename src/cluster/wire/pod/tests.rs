@@ -89,6 +89,26 @@ fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
 }
 
 #[test]
+fn a_pod_is_applied_if_one_of_its_managers_has_applied_it() {
+    let entry = |manager: &str, operation: &str, subresource: &str| {
+        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "subresource": subresource,
+            "fieldsV1": {"f:metadata": {"f:finalizers": {"v:\"x/operation\"": {}}}}})
+    };
+    let (we, kubelet) = (entry("yardmaster", "Update", ""), entry("kubelet", "Update", "status"));
+    for (managers, applied) in [
+        (json!(null), false),
+        (json!([{"manager": "none"}, {}]), false),
+        (json!([we, kubelet]), false),
+        (json!([we, kubelet, entry("Apply", "Update", "")]), false),
+        (json!([we, entry("sweeper", "Apply", ""), kubelet]), true),
+        (json!([we, entry("kubelet", "Apply", "status")]), true),
+    ] {
+        let seen = observe(json!({"metadata": {"managedFields": managers}}));
+        assert_eq!(seen.pod.applied, applied, "{managers}");
+    }
+}
+
+#[test]
 fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
     let seen = observe(json!({}));
     assert_eq!(&*seen.namespace, "n");
@@ -103,6 +123,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             created: at("2026-01-01T00:00:00Z").into(),
             deleting: false,
             tracked: true,
+            applied: false,
             selected: true,
             index: Some(3),
             place: Some(Place { number: 3, attempt: 1 }),

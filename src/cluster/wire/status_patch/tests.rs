@@ -98,7 +98,8 @@ fn conditions() -> impl Strategy<Value = Vec<Condition>> {
     let status = prop_oneof![
         Just(ConditionStatus::True),
         Just(ConditionStatus::False),
-        Just(ConditionStatus::Unknown)
+        Just(ConditionStatus::Other("Unknown".into())),
+        Just(ConditionStatus::Other("maybe".into()))
     ];
     let condition = (kind, status, "[a-z]{0,2}", "[a-z\"\\\\é]{0,3}", times(), times()).prop_map(
         |(kind, status, reason, message, last_probe_time, last_transition_time)| Condition {
