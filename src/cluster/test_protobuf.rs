@@ -32,7 +32,7 @@ pub(crate) fn pod(name: &str, version: u64) -> Vec<u8> {
         field(5, name.as_bytes()),
         field(6, version.to_string().as_bytes()),
         field(8, b"\x08\x80\x01\x10\x00"),
-        field(17, &[0xff; 300]),
+        field(17, &field(7, &[0xff; 300])),
     ];
     field(1, &metadata.concat())
 }

@@ -88,10 +88,10 @@ pub(crate) enum WireType {
     Fixed(u64),
 }
 
-/// The number of a field, and how its value is encoded.
+/// The number of a field, from 1 on, and how its value is encoded.
 #[inline]
 pub(crate) fn tag(tag: u64) -> Result<(u32, WireType), Malformed> {
-    let number = u32::try_from(tag >> 3).map_err(|_| Malformed::Range)?;
+    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or(Malformed::Range)?;
     let wire_type = match tag & 7 {
         0 => WireType::Number,
         1 => WireType::Fixed(8),

@@ -596,13 +596,13 @@ fn a_resume_waits_for_its_pods_as_a_start_does() {
     assert_eq!((plan.status.is_none(), plan.creates.len()), (true, 1), "slow start");
     state.begin(&plan, at(200));
     assert!(reconcile(&state, at(201)).status.is_none(), "there is nothing to show before the first answer");
-    state.observe_pod(running("a"), at_ms(200_010));
+    state.created(plan.creates[0].place, Created::Pod(Box::new(running("a"))), at_ms(200_010));
     let plan = reconcile(&state, at_ms(200_010));
     state.begin(&plan, at_ms(200_010));
     assert!(plan.status.is_none(), "the second is awaited");
     state.created(plan.creates[0].place, Created::Pod(Box::new(running("b"))), at_ms(200_020));
-    assert_eq!(reconcile(&state, at_ms(200_020)).wake_at, Some(at_ms(200_200)));
-    let status = reconcile(&state, at_ms(200_200)).status.unwrap().status;
+    assert_eq!(reconcile(&state, at_ms(200_020)).wake_at, Some(at_ms(200_210)));
+    let status = reconcile(&state, at_ms(200_210)).status.unwrap().status;
     assert_eq!((status.active, status.start_time), (2, Some(at(200))));
     let resumed = status.condition(&ConditionKind::Suspended).unwrap();
     assert_eq!(resumed.status, ConditionStatus::False);
