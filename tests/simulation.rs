@@ -7,6 +7,7 @@ use std::thread::available_parallelism;
 
 use yardmaster_simulation::known::Defect;
 use yardmaster_simulation::mutants::{self, Mutant};
+use yardmaster_simulation::plan::{Refused, refusing};
 use yardmaster_simulation::{Replay, Tally, Violation, explain, run, run_all};
 
 /// Every world that ever failed.
@@ -19,6 +20,10 @@ const PROVOKED: u64 = 40;
 const MENDED: u64 = 20;
 /// Seeds among which each mutant is caught.
 const MOST_SEEDS: u64 = 2_000;
+/// Worlds in which one kind of answer is provoked for ever.
+const REFUSING: [u64; 3] = [4_000_003, 4_000_011, 5_000_004];
+/// Most requests of one kind for one object in a minute.
+const MOST_A_MINUTE: u32 = 30;
 /// Worlds that are compared with those of another process.
 const COMPARED: [u64; 4] = [3, 14, 159, 265];
 
@@ -57,6 +62,27 @@ fn every_world_that_once_broke_a_promise_keeps_all() {
     let replays: Vec<Replay> =
         lines.filter(|line| !line.is_empty()).map(|line| line.parse().unwrap()).collect();
     all_hold(&replays);
+}
+
+/// Whatever the API server answers, for however long: nothing is sent again without a pause that grows.
+#[test]
+fn no_answer_makes_a_loop() {
+    use Refused::{All, PodCreates, PodDeletes, PodPatches, Protobuf, Reads, Statuses, Writes};
+    let kinds = [All, Writes, PodPatches, PodDeletes, PodCreates, Statuses, Reads, Protobuf];
+    let codes = [400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504];
+    let worlds: Vec<_> = kinds.iter().flat_map(|what| codes.map(|code| (*what, code))).collect();
+    let mut loops = Vec::new();
+    for (what, code) in worlds {
+        for seed in REFUSING {
+            let outcome = run(&refusing(seed, code, what), false);
+            // From the second minute on, and until the last one that is refused as a whole.
+            let most = outcome.repeats.range(2..10).map(|(_, most)| most).max();
+            if let Some((count, request)) = most.filter(|(count, _)| *count > MOST_A_MINUTE) {
+                loops.push(format!("{what:?} -> {code}, seed {seed}: {count} times in a minute: {request}"));
+            }
+        }
+    }
+    assert!(loops.is_empty(), "{}", loops.join("\n"));
 }
 
 fn digest(seed: u64) -> String {

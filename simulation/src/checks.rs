@@ -8,6 +8,7 @@ mod freshness;
 mod lingering;
 mod owners;
 mod policies;
+mod repeats;
 mod selection;
 mod tenants;
 mod traffic;
@@ -30,6 +31,7 @@ pub(crate) use self::traffic::REFUSED;
 use self::freshness::Freshness;
 use self::lingering::Lingering;
 use self::owners::Owners;
+use self::repeats::Repeats;
 use self::tenants::{Tenants, Wrong};
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;
@@ -69,7 +71,7 @@ pub enum Promise {
     Verdict,
     /// A Job adopts no pods but those that it selects.
     Selects,
-    /// `active` and `ready` of a status are no older than ten seconds.
+    /// `active` and `ready` of a status are no older than ten seconds, and no pod is left out of `active` before it is deleted.
     Fresh,
     /// What a tenant does concerns nobody else, and holds nobody else up.
     Unharmed,
@@ -107,6 +109,7 @@ pub(crate) struct Checks {
     over: bool,
     requests: u64,
     traffic: Traffic,
+    repeats: Repeats,
     owners: Owners,
     verdicts: Verdicts,
     lingering: Lingering,
@@ -130,6 +133,7 @@ impl Checks {
             over: false,
             requests: 0,
             traffic: Traffic::new(plan),
+            repeats: Repeats::default(),
             owners: Owners::new(&plan.settings),
             verdicts: Verdicts::default(),
             lingering: Lingering::default(),
@@ -152,8 +156,9 @@ impl Checks {
         self.over
     }
 
-    pub(crate) fn finish(self) -> (Option<Violation>, u64) {
-        (self.violation, self.requests)
+    /// What is wrong, the number of requests, and the most of one kind for one object in each minute.
+    pub(crate) fn finish(self) -> (Option<Violation>, u64, BTreeMap<u64, (u32, String)>) {
+        (self.violation, self.requests, self.repeats.by_minute())
     }
 
     /// The first violation counts.
@@ -184,6 +189,7 @@ impl Checks {
     /// A replica sends a request.
     pub(crate) fn sent(&mut self, at: Time, from: usize, sent: &Sent, ledger: &Ledger) {
         self.requests += 1;
+        self.repeats.sent(at, from, &sent.request);
         if let Some(what) = self.traffic.sent(at, from, sent) {
             self.violated(Promise::Paced, at, what);
         }
@@ -278,7 +284,13 @@ impl Checks {
         let (is_job, is_pod) = (change.kind == Kind::Job, change.kind == Kind::Pod);
         let of_pod = ledger.pods.get(&change.uid).filter(|_| is_pod).and_then(|pod| pod.job.as_deref());
         if let Some(job) = of_pod.or(is_job.then_some(&*change.uid)) {
-            self.freshness.changed(at, ledger, job, is_job && author.is_some());
+            let written = is_job && author.is_some();
+            self.freshness.changed(at, ledger, job, written);
+            let wrong =
+                written.then(|| self.freshness.written(at, plan, ledger, &self.owners, job)).flatten();
+            if let Some(what) = wrong {
+                self.violated(Promise::Fresh, at, what);
+            }
         }
         let what = match (change.kind, author) {
             (Kind::Lease, _) => {

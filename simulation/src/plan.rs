@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::time::Time;
 
-pub use self::generate::generate;
+pub use self::generate::{generate, refusing};
 pub use self::rare::{LeaseDamage, LeaseKind, Rare};
 pub use self::tenant::{Claim, Dress, ShardMark, StatusEdge, TenantAct};
 

@@ -45,6 +45,7 @@ pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
         log: Log::new(keeps_log),
         time: Time::ZERO,
         requests: 0,
+        repeats: BTreeMap::new(),
         pods: 0,
         reached: BTreeMap::new(),
     }

@@ -195,6 +195,8 @@ pub struct Outcome {
     pub time: Time,
     /// Requests of all replicas.
     pub requests: u64,
+    /// By minute: the most requests of one kind for one object that a replica has sent, without heartbeats and Events.
+    pub repeats: BTreeMap<u64, (u32, String)>,
     /// Pods that existed.
     pub pods: usize,
     /// Number of Jobs by what their conditions say.
@@ -322,9 +324,9 @@ impl World {
                 break;
             }
         }
-        let (violation, requests) = self.checks.finish();
+        let (violation, requests, repeats) = self.checks.finish();
         let (pods, reached) = (self.ledger.pods.len(), tally::reached(&self.ledger));
-        Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
+        Outcome { violation, log: self.log, time: self.now, requests, repeats, pods, reached }
     }
 
     /// How much longer the world may take to come to rest. Each reason counts once.

@@ -1,4 +1,5 @@
-//! `active` and `ready` of a status are no older than ten seconds where nothing is wrong: Kueue and JobSet wait for them.
+//! `active` and `ready` of a status are no older than ten seconds where nothing is wrong: Kueue and JobSet wait for them. And
+//! `active` is not below the number of pods that nobody has deleted: Kueue gives away what they hold.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -39,6 +40,31 @@ impl Freshness {
         }
     }
 
+    /// What is wrong with a status that a replica has just written.
+    pub(super) fn written(
+        &self,
+        now: Time,
+        plan: &Plan,
+        ledger: &Ledger,
+        owners: &Owners,
+        uid: &str,
+    ) -> Option<String> {
+        if is_excused(now, plan, owners) {
+            return None;
+        }
+        let since = before(now, MIXED, plan);
+        let (history, job) = (self.history.get(uid)?, ledger.jobs.get(uid)?);
+        let (first, _) = history.front()?;
+        let recent = history.iter().zip(history.iter().skip(1).map(|(until, _)| Some(*until)).chain([None]));
+        let least = recent
+            .filter(|(_, until)| until.is_none_or(|until| until > since))
+            .map(|((_, (active, _)), _)| *active)
+            .min()?;
+        let ((active, _), name) = (said(job), job.name().1);
+        (*first <= since && active < least && is_due(plan, ledger, uid, job))
+            .then(|| format!("{name}: {active} active, while nobody has deleted {least} pods"))
+    }
+
     /// What is wrong now.
     pub(super) fn look(
         &mut self,
@@ -47,16 +73,11 @@ impl Freshness {
         ledger: &Ledger,
         owners: &Owners,
     ) -> Option<String> {
-        let settings = &plan.settings;
-        let hears_late = settings.lag() > Duration::ZERO;
-        if !owners.all_undisturbed(now) || plan.hinders(now) || settings.all_own_all || hears_late {
+        if is_excused(now, plan, owners) {
             self.wrong.clear();
             return None;
         }
-        let begin = Time::ms(now.millis().saturating_sub(OLDEST.as_millis() as u64));
-        // A replica that has just claimed its shard has not written a Job yet.
-        let news = plan.news_take(begin, &(0..settings.replicas).collect());
-        let since = Time::ms(begin.millis().saturating_sub(news.as_millis() as u64));
+        let since = before(now, OLDEST, plan);
         for (uid, history) in &mut self.history {
             while history.get(1).is_some_and(|(until, _)| *until < since) {
                 history.pop_front();
@@ -75,6 +96,21 @@ impl Freshness {
         let (name, (active, ready)) = (job.name().1, said(job));
         Some(format!("{name}: {active} active and {ready} ready have not been true since {since}"))
     }
+}
+
+/// Whether something is wrong that may make any status old.
+fn is_excused(now: Time, plan: &Plan, owners: &Owners) -> bool {
+    let settings = &plan.settings;
+    let hears_late = settings.lag() > Duration::ZERO;
+    !owners.all_undisturbed(now) || plan.hinders(now) || settings.all_own_all || hears_late
+}
+
+/// This long ago, and so much longer as news takes to be known.
+fn before(now: Time, period: Duration, plan: &Plan) -> Time {
+    let begin = Time::ms(now.millis().saturating_sub(period.as_millis() as u64));
+    // A replica that has just claimed its shard has not written a Job yet.
+    let news = plan.news_take(begin, &(0..plan.settings.replicas).collect());
+    Time::ms(begin.millis().saturating_sub(news.as_millis() as u64))
 }
 
 fn said(job: &JobFacts) -> Running {

@@ -16,6 +16,9 @@ use crate::time::Time;
 /// When nothing new begins to break any more.
 const CALM_FROM: u64 = 120_000;
 
+/// How long the API server of a [`refusing`] plan refuses requests.
+const REFUSING: Duration = Duration::from_secs(600);
+
 /// The plan of a seed.
 pub fn generate(seed: u64) -> Plan {
     let mut chance = Chance::new(seed, "plan");
@@ -57,6 +60,18 @@ pub fn generate(seed: u64) -> Plan {
     wider::add(&mut plan);
     later::add(&mut plan);
     tenant::add(&mut plan);
+    plan
+}
+
+/// The plan of a seed in which nothing breaks but that the API server refuses some requests for ten minutes, always in the same
+/// way.
+pub fn refusing(seed: u64, code: u16, what: Refused) -> Plan {
+    let mut plan = generate(seed);
+    plan.steps.retain(|step| matches!(step.act, Act::User { .. }));
+    let fault = Fault::Refuse { time: REFUSING, code, percent: 100, what };
+    plan.steps.push(Step { at: Time::ms(10_000), act: Act::Fault(fault) });
+    plan.steps.sort_by_key(|step| step.at);
+    plan.settings.calm_from = Time::ms(10_000) + REFUSING;
     plan
 }
 
