@@ -149,6 +149,10 @@ impl Slot {
     pub(super) fn is_creation(&self) -> bool {
         self.priority == Priority::Create
     }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.lane.namespace
+    }
 }
 
 impl Slots {
