@@ -1,5 +1,6 @@
 //! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the matter:
-//! the pod is read again, and tried again while that has a purpose.
+//! the pod is read again, and tried again while that has a purpose. Nor does a success, as long as the pod does not show it:
+//! webhooks admit what we write and undo it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +83,8 @@ impl Requests {
                 body,
             };
             let conflict = match self.submit(Priority::Finalizer, write).await {
-                Ok(Answer::Pod(adopted)) => return Ok(AdoptionAttempt::Adopted(adopted)),
+                Ok(Answer::Pod(pod)) if self.is_ours(&pod) => return Ok(AdoptionAttempt::Adopted(pod)),
+                Ok(Answer::Pod(_)) => return Err(WriteError::Forbidden("a webhook undoes it".into())),
                 Ok(_) => return Ok(AdoptionAttempt::PodGone),
                 Err(conflict @ WriteError::Conflict(_)) => conflict,
                 Err(refusal) => return Err(refusal),
@@ -131,10 +133,10 @@ impl Requests {
         })
     }
 
-    /// Releases a pod that the Job's selector no longer selects, unless that has begun. Retries until it is done,
-    /// or the pod is selected again.
+    /// Releases a pod that the Job's selector no longer selects, unless that has begun. Retries until a pause has shown
+    /// that it is done, or the pod is selected again.
     pub fn release_unselected(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>) {
-        if let Some(begun) = self.releasing.begin(&pod.uid) {
+        if let Some(begun) = self.releasing.begin(self.job.uid(), &pod.uid) {
             self.attempt_release(pod, spec, self.cx.api_backoff(), begun);
         }
     }
@@ -151,18 +153,21 @@ impl Requests {
         let released = self.submit(Priority::Finalizer, write);
         let this = self.clone();
         self.spawn(async move {
-            let Err(refusal) = released.await else { return drop(begun) };
-            if refusal == WriteError::Fenced && this.fence.is_closed() {
-                return;
+            match released.await {
+                Ok(Answer::Gone) => return,
+                Ok(_) => {}
+                Err(WriteError::Fenced) if this.fence.is_closed() => return,
+                Err(refusal) => log_job!(
+                    warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
+                    "a pod that the selector no longer selects was not released"
+                ),
             }
-            log_job!(
-                warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
-                "a pod that the selector no longer selects was not released"
-            );
             this.clone().run_after(async move {
                 backoff.pause().await;
                 if this.may_go_on() && this.is_unselected(&pod, &spec).await {
                     this.attempt_release(pod, spec, backoff, begun);
+                } else {
+                    drop(begun);
                 }
             });
         });

@@ -29,7 +29,12 @@ impl ApiBackoff {
 
     /// Waits for the next pause.
     pub async fn pause(&mut self) {
-        tokio::time::sleep(self.delays.next().unwrap_or(self.max)).await;
+        tokio::time::sleep(self.next_pause()).await;
+    }
+
+    /// The length of the next pause.
+    pub fn next_pause(&mut self) -> Duration {
+        self.delays.next().unwrap_or(self.max)
     }
 }
 

@@ -1,33 +1,35 @@
-//! What has begun for a pod and must not begin again before it has ended.
+//! What a Job has begun for a pod and must not begin again before it has ended.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::job::uid::{Uid, UidSet};
+use crate::job::uid::Uid;
 
-/// The pods for which something has begun. Clones share them.
+/// The Jobs and the pods for which they have begun something. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct BegunFor(Arc<Mutex<UidSet>>);
+pub struct BegunFor(Arc<Mutex<HashSet<(Uid, Uid)>>>);
 
-/// Something that has begun for a pod. Dropped, it has ended.
+/// Something that a Job has begun for a pod. Dropped, it has ended.
 pub struct Begun {
     all: BegunFor,
-    pod: Uid,
+    of: (Uid, Uid),
 }
 
 impl BegunFor {
-    /// Begins it for a pod; `None` if it has begun before.
-    pub fn begin(&self, pod: &Uid) -> Option<Begun> {
-        self.pods().insert(pod.clone()).then(|| Begun { all: self.clone(), pod: pod.clone() })
+    /// Begins it; `None` if the Job has begun it for this pod before.
+    pub fn begin(&self, job: &Uid, pod: &Uid) -> Option<Begun> {
+        let of = (job.clone(), pod.clone());
+        self.all().insert(of.clone()).then(|| Begun { all: self.clone(), of })
     }
 
-    fn pods(&self) -> MutexGuard<'_, UidSet> {
+    fn all(&self) -> MutexGuard<'_, HashSet<(Uid, Uid)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.all.pods().remove(&self.pod);
+        self.all.all().remove(&self.of);
     }
 }
 
@@ -38,9 +40,11 @@ mod tests {
     #[test]
     fn what_has_begun_begins_again_once_it_has_ended() {
         let all = BegunFor::default();
-        let first = all.begin(&"a".into());
-        assert!(first.is_some() && all.begin(&"a".into()).is_none() && all.begin(&"b".into()).is_some());
+        let begin = |job: &str, pod: &str| all.begin(&job.into(), &pod.into());
+        let first = begin("j", "a");
+        assert!(first.is_some() && begin("j", "a").is_none());
+        assert!(begin("j", "b").is_some() && begin("k", "a").is_some());
         drop(first);
-        assert!(all.begin(&"a".into()).is_some());
+        assert!(begin("j", "a").is_some());
     }
 }

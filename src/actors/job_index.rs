@@ -118,6 +118,11 @@ impl JobIndex {
         self.jobs.get(job.uid()).is_some_and(|known| known.job == *job)
     }
 
+    /// Whether the Job may adopt pods without its own UID among their labels.
+    pub fn chooses_pods(&self, job: &JobId) -> bool {
+        self.choosing.get(job.namespace()).is_some_and(|choosing| choosing.contains_key(job))
+    }
+
     /// The Job that would adopt this pod, which has no controller.
     pub fn adopter(&self, pod: &ObservedPod) -> Option<JobId> {
         self.adopter_by_label(pod).or_else(|| self.adopter_by_selector(pod))

@@ -11,15 +11,16 @@
 
 pub mod election;
 mod handle;
+mod orphans;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::orphans::Orphans;
 use super::census::of_no_shard;
 use super::context::ReplicaContext;
 use super::job_index::{JobIndex, Owner};
@@ -40,6 +41,7 @@ use crate::cluster::watch::{Change, Selection};
 use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobSet};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
 
@@ -96,8 +98,8 @@ struct LeaderState {
     /// Pods that can wait for their label: those in the list that have a controller, since whoever takes a shard
     /// over looks for them, too, and those that had a label before, such as orphans that their Job does not adopt.
     patient: UidMap<Instant>,
-    /// Pods without a controller, by namespace: a Job that comes later may adopt them.
-    orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
+    tidying: Tidying,
+    orphans: Orphans,
     /// Pods that cannot be read, and may concern us. They are read again until they can be.
     unreadable: UidMap<AbortOnDropHandle<()>>,
     /// `None` until a pod is seen that may belong to a Job.
@@ -256,10 +258,7 @@ impl LeaderState {
         for pod in self.orphan_pods.waiting_for(job) {
             self.label(&pod, job);
         }
-        let orphans = self.orphans.get(job.namespace()).into_iter().flat_map(HashMap::values);
-        let adopted: Vec<Box<ObservedPod>> =
-            self.job_index.adopted_by(job, orphans.map(|pod| &**pod)).cloned().map(Box::new).collect();
-        for pod in adopted {
+        for pod in self.orphans.adopted_by(job, &self.job_index) {
             self.forget(&pod);
             self.label(&pod, job);
         }
@@ -277,7 +276,7 @@ impl LeaderState {
             }
             None if pod.controller.is_none() && !pod.pod.tracked => {
                 if !pod.labels.is_empty() {
-                    self.orphans.entry(pod.namespace.clone()).or_default().insert(pod.pod.uid.clone(), pod);
+                    self.orphans.insert(pod);
                 }
             }
             None => self.orphan_pods.consider(pod),
@@ -286,19 +285,14 @@ impl LeaderState {
 
     fn forget(&mut self, pod: &ObservedPod) {
         self.orphan_pods.forget(pod);
-        if let Some(pods) = self.orphans.get_mut(&pod.namespace) {
-            pods.remove(&pod.pod.uid);
-            if pods.is_empty() {
-                self.orphans.remove(&pod.namespace);
-            }
-        }
+        self.orphans.remove(pod);
     }
 
     /// Remembers a pod as one that can wait. Returns whether it was one before.
     fn may_wait(&mut self, pod: &Uid) -> bool {
-        // With each doubling, so that it costs little.
-        if self.patient.len().is_power_of_two() {
+        if self.tidying.is_due(self.patient.len()) {
             self.patient.retain(|_, since| since.elapsed() < REMEMBERED);
+            self.tidying.done(self.patient.len());
         }
         self.patient.insert(pod.clone(), Instant::now()).is_some()
     }
@@ -361,8 +355,9 @@ impl Handler<LeadershipChanged> for OrphanController {
                 unit,
                 labelled: UidMap::default(),
                 patient: UidMap::default(),
+                tidying: Tidying::default(),
                 fence,
-                orphans: HashMap::new(),
+                orphans: Orphans::default(),
                 unreadable: UidMap::default(),
                 jobs: None,
                 pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),

@@ -65,7 +65,7 @@ pub struct Requests {
     pub caught_up: CaughtUp,
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,
-    /// The release of pods that the selectors of the shard's Jobs no longer select.
+    /// The releases of pods that the selectors of the shard's Jobs no longer select.
     pub releasing: BegunFor,
 }
 
@@ -155,7 +155,14 @@ impl Requests {
                 template.avoid_protobuf();
             }
             let (answer, event) = match created {
-                Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
+                Ok(Answer::Pod(pod)) if this.is_ours(&pod) => {
+                    (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into()))
+                }
+                // Further ones would be taken away as well.
+                Ok(Answer::Pod(_)) => {
+                    let undone = "a webhook gives the pod another controller, or none";
+                    (Created::Refused, RequestEvent::Refused(undone.into()))
+                }
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists(_)) => {
                     // Boxed, since the future of every pending creation would have room for it.
@@ -322,7 +329,8 @@ impl Requests {
         let this = self.clone();
         self.run(async move {
             match written.await {
-                Ok(Answer::Version(version)) => {
+                // A webhook that undoes the whole change leaves the version as it was.
+                Ok(Answer::Version(version)) if version.order() > seen.version.order() => {
                     let job = Arc::new(seen.with_status(version, status));
                     this.cx.self_writes.note(job.clone());
                     JobInput::StatusWritten(Some(job))

@@ -9,6 +9,9 @@ use tokio::time::Instant;
 ///
 /// A tenant's webhook may hold up all creations of its namespace, and most of all creations may be of that namespace. So
 /// creations count by the quickest of them only, and other writes count for themselves.
+///
+/// It may also hold up all writes, and most of all writes may be of that namespace. So namespaces are spread over shares, and
+/// the quickest share counts: an API server that is slow is slow for all of them.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTime(Arc<Mutex<Known>>);
 
@@ -19,10 +22,13 @@ pub(super) enum Kind {
     Other,
 }
 
+/// Shares of the namespaces.
+const SHARES: usize = 16;
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    creations: Quantile,
-    others: Quantile,
+    creations: [Quantile; SHARES],
+    others: [Quantile; SHARES],
     /// Of the others.
     quickest: Quickest,
 }
@@ -67,15 +73,17 @@ impl Kind {
 }
 
 impl AnswerTime {
-    /// A write was answered after this time.
-    pub(super) fn observe(&self, kind: Kind, took: Duration) {
+    /// A write to this namespace was answered after this time.
+    pub(super) fn observe(&self, kind: Kind, namespace: &str, took: Duration) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let quantile = match kind {
+        let shares = match kind {
             Kind::Creation => &mut known.creations,
             Kind::Other => &mut known.others,
         };
         let now = Instant::now();
-        quantile.observe(now, took, kind.fall());
+        // A share begins with what is known of the others: at zero, it would hide how slow they are.
+        let first = quickest_share(shares, now).unwrap_or_default().min(took);
+        shares[share_of(namespace)].observe(now, took, kind.fall(), first);
         if kind == Kind::Other {
             known.quickest.observe(now, took);
         }
@@ -85,7 +93,7 @@ impl AnswerTime {
     /// the last 15 to 30 s. A webhook does not slow down both kinds, and few webhooks are asked about all that we write.
     pub(super) fn is_congested(&self) -> bool {
         let Known { others, quickest, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let usual = others.at(Instant::now()).unwrap_or_default();
+        let usual = quickest_share(&others, Instant::now()).unwrap_or_default();
         quickest.get().is_some_and(|quickest| usual > QUICK.max(quickest * CONGESTED))
     }
 
@@ -96,13 +104,23 @@ impl AnswerTime {
 
     fn at(&self, now: Instant) -> Duration {
         let Known { creations, others, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        [creations, others].iter().filter_map(|quantile| quantile.at(now)).min().unwrap_or_default()
+        [creations, others].iter().filter_map(|shares| quickest_share(shares, now)).min().unwrap_or_default()
     }
 }
 
+/// The same in each replica and at each start, so that simulations repeat.
+fn share_of(namespace: &str) -> usize {
+    let hash = namespace.bytes().fold(0, |hash: usize, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    hash % SHARES
+}
+
+fn quickest_share(shares: &[Quantile; SHARES], now: Instant) -> Option<Duration> {
+    shares.iter().filter_map(|share| share.at(now)).min()
+}
+
 impl Quantile {
-    fn observe(&mut self, now: Instant, took: Duration, fall: u32) {
-        let known = self.at(now).unwrap_or_default();
+    fn observe(&mut self, now: Instant, took: Duration, fall: u32, first: Duration) {
+        let known = self.at(now).unwrap_or(first);
         let step = (known / RISE.0).max(RISE.1);
         let time =
             if took > known { took.min(known + step) } else { took.max(known.saturating_sub(fall * step)) };
@@ -142,7 +160,7 @@ mod tests {
     }
 
     fn observe(time: &AnswerTime, kind: Kind, times: u64, took: fn(u64) -> u64) -> Duration {
-        (0..times).for_each(|number| time.observe(kind, ms(took(number))));
+        (0..times).for_each(|number| time.observe(kind, "n", ms(took(number))));
         time.get()
     }
 
@@ -154,7 +172,7 @@ mod tests {
         let mixed = |number| 100 + number * 7 % 100;
         observe(&time, Kind::Other, 2_000, mixed);
         let times = (0..100).map(|number| {
-            time.observe(Kind::Other, ms(mixed(number)));
+            time.observe(Kind::Other, "n", ms(mixed(number)));
             time.get()
         });
         let mean = times.sum::<Duration>() / 100;
@@ -172,7 +190,7 @@ mod tests {
             if begun.elapsed() >= lasts {
                 break;
             }
-            time.observe(kind, ms(took(number)));
+            time.observe(kind, "n", ms(took(number)));
             tokio::time::advance(ms(10)).await;
             congested += if time.is_congested() { ms(10) } else { Duration::ZERO };
         }
@@ -226,5 +244,27 @@ mod tests {
         let time = AnswerTime::default();
         observe(&time, Kind::Creation, 1_000, |_| 400);
         assert_eq!(observe(&time, Kind::Other, 600, |_| 30), ms(30));
+    }
+
+    /// A tenant with a slow webhook sends most writes of both kinds, and is the only one to send creations.
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_cannot_slow_down_others_while_any_of_them_writes() {
+        let time = AnswerTime::default();
+        for number in 0..2_000 {
+            time.observe(Kind::Creation, "tenant", ms(300));
+            time.observe(Kind::Other, "tenant", ms(300));
+            if number % 50 == 0 {
+                time.observe(Kind::Other, "victim", ms(3));
+            }
+            tokio::time::advance(ms(10)).await;
+            assert!(time.get() <= ms(3) && !time.is_congested(), "after {number}: {:?}", time.get());
+        }
+        for _ in 0..2_000 {
+            for namespace in ["tenant", "victim"] {
+                time.observe(Kind::Other, namespace, ms(300));
+            }
+            tokio::time::advance(ms(10)).await;
+        }
+        assert_eq!(time.get(), ms(300), "the API server is slow for everybody");
     }
 }

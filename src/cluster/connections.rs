@@ -1,8 +1,12 @@
 //! The connections to one API server.
 //!
+//! Webhooks of tenants decide parts of answers to writes: warnings, and the code of a refusal. Neither of these may say
+//! anything about connections and credentials.
+//!
 //! Those that wait for the next request are given up together when one is found dead: they led to the same server,
 //! or through the same load balancer. All begin anew when certificates are renewed; what is under way goes on.
 
+use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -35,6 +39,9 @@ const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many connections may wait for the next request: as many as writes may be in flight.
 const MAX_IDLE: usize = 256;
+/// Headers of an answer. Each warning of a webhook has one of its own, and an API server lets them have 4,096 characters
+/// together.
+const MAX_HEADERS: usize = 4_096 + 512;
 /// Shortest time between two renewals of all waiting connections.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Beginning of the paths of Leases.
@@ -157,12 +164,16 @@ impl Connections {
     {
         let shared = self.0.clone();
         let request = request.map(|body| body.map_err(|error| BodyError(error.into())).boxed_unsync());
-        let (service, pools) = shared.service(request.uri().path());
+        let path = request.uri().path();
+        let (service, pools) = shared.service(path);
+        let asks_no_webhook = request.method().is_safe() || path.starts_with(LEASES);
         let answered = async move {
             let answer = service.oneshot(request).await;
             match &answer {
-                Err(error) if error.is::<legacy::Error>() => shared.failed(pools),
-                Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => shared.refuse(),
+                Err(error) if is_of_connection(error) => shared.failed(pools),
+                Ok(answer) if asks_no_webhook && answer.status() == StatusCode::UNAUTHORIZED => {
+                    shared.refuse()
+                }
                 _ => {}
             }
             answer
@@ -174,6 +185,13 @@ impl Connections {
     pub(super) fn failed(&self, pools: PoolId) {
         self.0.failed(pools);
     }
+}
+
+/// Whether a connection failed. If an answer came that cannot be parsed, only its own connection is of no more use.
+fn is_of_connection(error: &BoxError) -> bool {
+    let Some(error) = error.downcast_ref::<legacy::Error>() else { return false };
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    !cause.is_some_and(hyper::Error::is_parse)
 }
 
 impl Shared {
@@ -296,6 +314,7 @@ impl Access {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
+            .http1_max_headers(MAX_HEADERS)
             .build(self.connector.clone())
     }
 

@@ -476,7 +476,7 @@ impl Shared {
         if let Some(Signal::Answered(took)) = signal {
             let kind =
                 if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
-            self.answer_time.observe(kind, took);
+            self.answer_time.observe(kind, slot.namespace(), took);
             if slot.is_creation() && self.answer_time.is_congested() {
                 signal = Some(Signal::Congested(took));
             }

@@ -30,7 +30,7 @@
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`],
-//! [`second`] and [`short_text`] are the types they share.
+//! [`second`], [`short_text`] and [`tidying`] are the types they share.
 
 pub mod adoption;
 pub mod backoff;
@@ -68,6 +68,7 @@ pub mod state;
 pub mod status;
 pub mod success_policy;
 pub mod template;
+pub mod tidying;
 pub mod ttl;
 pub mod uid;
 

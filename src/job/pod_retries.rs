@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::exponential::Exponential;
 use super::plan::Plan;
 use super::retry::Retry;
+use super::tidying::Tidying;
 use super::uid::Uid;
 
 /// How many waiting pods a plan looks at before it leaves the others alone: if so many are refused, the trouble is
@@ -17,6 +18,7 @@ const MAX_WAITING: usize = 256;
 #[derive(Clone, Debug, Default)]
 pub struct PodRetries {
     refused: BTreeMap<Uid, Retry>,
+    tidying: Tidying,
 }
 
 impl PodRetries {
@@ -28,9 +30,9 @@ impl PodRetries {
         now: Timestamp,
         is_known: impl Fn(&Uid) -> bool,
     ) {
-        // With each doubling, so that it costs little.
-        if self.refused.len().is_power_of_two() {
+        if self.tidying.is_due(self.refused.len()) {
             self.refused.retain(|uid, _| is_known(uid));
+            self.tidying.done(self.refused.len());
         }
         self.refused.entry(pod.clone()).or_default().refused(delays, now);
     }

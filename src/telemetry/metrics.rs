@@ -36,7 +36,7 @@ pub use self::buckets::{Buckets, DurationFamily};
 use self::job_controller::JobControllerMetrics;
 use self::labels::{
     ApiCallLabels, ApiRequestLabels, BuildLabels, Handover, HandoverLabels, LostEvent, LostEventLabels,
-    QueueLabels, WaitLabels, WatchEventLabels, WatchLabels,
+    QueueLabels, WaitLabels, WatchEventLabels, WatchLabels, defined_code,
 };
 use self::latency::JobLatencies;
 pub use self::oldest::{Oldest, Since};
@@ -211,6 +211,7 @@ impl Metrics {
     /// Counts a request to the API server; `code` is the HTTP status, or 0 without an answer.
     pub fn count_request(&self, call: ApiCallLabels, code: u16, duration: Duration) {
         let ApiCallLabels { verb, resource } = call;
+        let code = defined_code(code);
         self.api_requests.get_or_create(&ApiRequestLabels { verb, resource, code }).inc();
         self.api_request_duration.get_or_create(&call).observe(duration.as_secs_f64());
     }

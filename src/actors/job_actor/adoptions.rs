@@ -9,6 +9,7 @@ use crate::actors::job_input::{AdoptionAttempt, Refusal};
 use crate::job::pod::Pod;
 use crate::job::retry::Retry;
 use crate::job::state::JobState;
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 
 /// Failures of the API server in a row that hold the Job back.
@@ -18,6 +19,10 @@ const HELD_FAILURES: u32 = 3;
 #[derive(Default)]
 pub(super) struct Adoptions {
     pods: UidMap<Pending>,
+    /// Pods that were adopted or had another controller, and how long their next adoption waits. Somebody may take them away
+    /// again and again, such as a webhook that gives them to a Job which releases them.
+    ended: UidMap<Retry>,
+    tidying: Tidying,
     /// Pods of the Job that an answer has shown as counted, and its version. What the watch brings of them from before is
     /// old: it would be taken for a pod that is to be counted.
     counted: UidMap<u64>,
@@ -39,7 +44,8 @@ impl Adoptions {
         if self.pods.contains_key(pod) {
             return false;
         }
-        self.pods.insert(pod.clone(), Pending::default());
+        let retry = self.ended.remove(pod).unwrap_or_default();
+        self.pods.insert(pod.clone(), Pending { retry, ..Pending::default() });
         state.adoption_begun();
         true
     }
@@ -72,7 +78,14 @@ impl Adoptions {
             state.adoption_ended();
         }
         if !matches!(answer, AdoptionAttempt::Refused(_)) {
+            let mut retry = pending.retry;
             self.pods.remove(pod);
+            retry.refused(state.limits.api_backoff, now);
+            if self.tidying.is_due(self.ended.len()) {
+                self.ended.retain(|_, retry| retry.waits(now).is_some());
+                self.tidying.done(self.ended.len());
+            }
+            self.ended.insert(pod.clone(), retry);
         }
         if let AdoptionAttempt::Adopted(found) = answer
             && found.pod.is_done()
@@ -99,9 +112,10 @@ impl Adoptions {
     /// The pod is gone.
     pub(super) fn pod_gone(&mut self, pod: &Uid) {
         self.counted.remove(pod);
+        self.ended.remove(pod);
     }
 
-    /// How long the next attempt must wait.
+    /// How long the next attempt of an adoption that has begun must wait.
     pub(super) fn pause(&self, pod: &Uid, now: Timestamp) -> Duration {
         let until = self.pods.get(pod).and_then(|pending| pending.retry.waits(now));
         until.map_or(Duration::ZERO, |at| clock::until(at, now))
@@ -151,5 +165,22 @@ mod tests {
             assert!(reconcile(&state, now).waiting.is_none(), "{answers:?}");
             assert!(adoptions.begin(&"a".into(), &mut state), "{answers:?}: it may begin anew");
         }
+    }
+
+    #[test]
+    fn a_pod_that_is_taken_away_again_and_again_is_adopted_after_pauses() {
+        let (mut state, mut adoptions) = (state(job(Completion::Count(2), 2), []), Adoptions::default());
+        let taken_away = AdoptionAttempt::NotOurs(None);
+        let mut now = at(100);
+        for seconds in [0, 1, 2, 4] {
+            assert!(adoptions.begin(&"a".into(), &mut state));
+            let pause = adoptions.pause(&"a".into(), now);
+            assert_eq!(pause.as_secs(), seconds);
+            now = at(now.as_second() + seconds as i64);
+            adoptions.answered(&"a".into(), &taken_away, &mut state, now);
+        }
+        adoptions.pod_gone(&"a".into());
+        assert!(adoptions.begin(&"a".into(), &mut state));
+        assert_eq!(adoptions.pause(&"a".into(), now), Duration::ZERO);
     }
 }

@@ -1,5 +1,7 @@
 //! Which pods are the Job's: those that it controls and selects, and those that it adopts.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::JobActor;
@@ -37,7 +39,7 @@ impl JobActor {
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
-            AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
+            AdoptionDecision::Adopt => self.adopt(observed.pod.into(), now),
             AdoptionDecision::Release => {
                 let spec = job.spec.clone();
                 self.requests.release_unselected(PodRef::from(&observed.pod), spec);
@@ -74,10 +76,14 @@ impl JobActor {
         self.state.listed_live(listed, version);
     }
 
-    fn adopt(&mut self, orphan: Orphan) {
-        self.state.pod_vanished(&orphan.pod.uid);
-        if self.adoptions.begin(&orphan.pod.uid, &mut self.state) {
-            self.requests.adopt(orphan);
+    fn adopt(&mut self, orphan: Orphan, now: Timestamp) {
+        let uid = &orphan.pod.uid;
+        self.state.pod_vanished(uid);
+        if self.adoptions.begin(uid, &mut self.state) {
+            match self.adoptions.pause(uid, now) {
+                Duration::ZERO => self.requests.adopt(orphan),
+                pause => self.requests.adopt_after(pause, orphan),
+            }
         }
     }
 }

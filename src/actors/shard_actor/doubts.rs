@@ -45,7 +45,7 @@ pub(super) struct Doubts {
     searches: Searches,
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
-    own: JobMap<AbortOnDropHandle<()>>,
+    own: Searches<JobId>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: JobMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of a version which the watch has not reached: these, as of this version.
@@ -87,7 +87,7 @@ impl Doubts {
     }
 
     fn is_listing(&self) -> bool {
-        self.searches.is_listing() || !self.own.is_empty()
+        self.searches.is_listing() || self.own.is_listing()
     }
 
     /// A pod is shown at this version, or has left the watch then.
@@ -118,7 +118,7 @@ impl Doubts {
     pub(super) fn forget_job(&mut self, job: &JobId) {
         self.jobs.remove(job);
         self.to_show.remove(job);
-        self.own.remove(job);
+        self.own.forget(job);
         self.proven.remove(job);
         self.ahead.remove(job);
         self.rebuilt.remove(job);
@@ -192,17 +192,20 @@ impl ShardActor {
         jobs.sort();
         let jobs = jobs.into_iter().map(|(_, job)| job);
         let (own, shared): (Vec<JobId>, Vec<JobId>) = jobs.partition(|job| self.chooses_pods(job));
+        let now = TokioInstant::now();
         for job in own {
-            if !self.doubts.own.contains_key(&job) {
-                self.seek_selected(job, ctx);
+            if self.doubts.own.is_free(&job, now) {
+                self.seek_selected(job, now, ctx);
             }
         }
-        let now = TokioInstant::now();
         for jobs in self.doubts.searches.may_begin(shared, now) {
             self.seek_shared(jobs, now, ctx);
         }
         let waits = |namespace: &str| self.doubts.jobs.keys().any(|job| **job.namespace() == *namespace);
-        if let Some(next) = self.doubts.searches.next(waits) {
+        let own = self.doubts.own.next(|job| self.doubts.jobs.contains_key(job));
+        if let Some(next) =
+            self.doubts.searches.next(|namespace| waits(namespace)).into_iter().chain(own).min()
+        {
             self.schedule_search(next.saturating_duration_since(now), ctx);
         }
     }
@@ -214,7 +217,7 @@ impl ShardActor {
     }
 
     /// Looks for the pods that a Job's own selector selects.
-    fn seek_selected(&mut self, job: JobId, ctx: &Context<Self>) {
+    fn seek_selected(&mut self, job: JobId, now: TokioInstant, ctx: &Context<Self>) {
         self.doubts.jobs.remove(&job);
         let to_show: JobSet = self.doubts.to_show.take(&job).into_iter().collect();
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
@@ -224,7 +227,7 @@ impl ShardActor {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list });
         });
-        self.doubts.own.insert(job, AbortOnDropHandle::new(task));
+        self.doubts.own.begin(job, now, AbortOnDropHandle::new(task));
     }
 
     /// Looks for the pods of these Jobs of a namespace in one list.
@@ -266,14 +269,14 @@ impl ShardActor {
         let known = self.pod_feed.version();
         let is_older = known.is_some_and(|known| list.version < known);
         let is_useless = is_older || !to_show.is_empty() && known.is_none();
+        let (now, pause) = (TokioInstant::now(), if is_useless { DOUBT_PAUSE } else { RELIST_DELAY });
         let jobs = match of {
             SoughtFor::Shared(namespace, jobs) => {
-                let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
-                self.doubts.searches.end(&namespace, TokioInstant::now(), pause);
+                self.doubts.searches.end(&namespace, now, pause);
                 jobs
             }
             SoughtFor::Own(job) => {
-                self.doubts.own.remove(&job);
+                self.doubts.own.end(&job, now, pause);
                 vec![job]
             }
         };

@@ -1,10 +1,12 @@
-//! The live lists of pods that Jobs of a namespace share: which may begin, and when.
+//! The live lists of pods that Jobs of a namespace share, and those of Jobs with a selector of their own: which may begin, and
+//! when.
 //!
 //! A list is of one namespace, so it costs what that namespace has, and its author cannot make it fail for others. The lists
-//! of a namespace rest in proportion to the time that they take: whoever makes its Jobs ask again and again gets a tenth of
-//! one list's time for each shard.
+//! of a namespace, or of a Job with a selector of its own, rest in proportion to the time that they take: whoever makes Jobs
+//! ask again and again gets a tenth of one list's time for each shard.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +22,9 @@ const REST: u32 = 10;
 /// The longest such wait.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// The lists of each namespace.
-#[derive(Debug, Default)]
-pub(super) struct Searches(HashMap<Arc<str>, Search>);
+/// The lists of each namespace, or of each Job.
+#[derive(Debug)]
+pub(super) struct Searches<K = Arc<str>>(HashMap<K, Search>);
 
 /// ```text
 ///  absent ──begin──> InProgress ──end──> Resting ──its time is over──> absent
@@ -33,49 +35,71 @@ enum Search {
     Resting { until: Instant },
 }
 
-impl Searches {
+impl<K> Default for Searches<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Searches<K> {
     /// Whether a list is in progress.
     pub(super) fn is_listing(&self) -> bool {
         self.0.values().any(|search| matches!(search, Search::InProgress { .. }))
     }
 
+    /// Whether a list of this may begin.
+    pub(super) fn is_free(&self, of: &K, now: Instant) -> bool {
+        match self.0.get(of) {
+            None => true,
+            Some(Search::InProgress { .. }) => false,
+            Some(Search::Resting { until }) => *until <= now,
+        }
+    }
+
+    /// A list of this begins.
+    pub(super) fn begin(&mut self, of: K, now: Instant, task: AbortOnDropHandle<()>) {
+        self.0.retain(|_, search| !matches!(search, Search::Resting { until } if *until <= now));
+        self.0.insert(of, Search::InProgress { begun: now, _task: task });
+    }
+
+    /// The list of this has ended. The next begins after `pause` at the earliest.
+    pub(super) fn end(&mut self, of: &K, now: Instant, pause: Duration) {
+        let Some(Search::InProgress { begun, .. }) = self.0.get(of) else { return };
+        let rest = (now.saturating_duration_since(*begun) * REST).min(LONGEST_REST).max(pause);
+        self.0.insert(of.clone(), Search::Resting { until: now + rest });
+    }
+
+    /// Ends the list, and the rest.
+    pub(super) fn forget(&mut self, of: &K) {
+        self.0.remove(of);
+    }
+
+    /// When the first rest is over of those that wait.
+    pub(super) fn next(&self, waits: impl Fn(&K) -> bool) -> Option<Instant> {
+        let rests = self.0.iter().filter_map(|(of, search)| match search {
+            Search::Resting { until } if waits(of) => Some(*until),
+            _ => None,
+        });
+        rests.min()
+    }
+}
+
+impl Searches {
     /// The lists that may begin, each with its Jobs: of those that wait, in their order, the first of each namespace that
     /// neither lists nor rests.
     pub(super) fn may_begin(
-        &mut self,
+        &self,
         waiting: impl IntoIterator<Item = JobId>,
         now: Instant,
     ) -> Vec<Vec<JobId>> {
-        self.0.retain(|_, search| !matches!(search, Search::Resting { until } if *until <= now));
         let mut lists: BTreeMap<Arc<str>, Vec<JobId>> = BTreeMap::new();
         for job in waiting {
-            if !self.0.contains_key(job.namespace()) {
+            if self.is_free(job.namespace(), now) {
                 let jobs = lists.entry(job.namespace().clone()).or_default();
                 jobs.extend((jobs.len() < MAX_SOUGHT).then_some(job));
             }
         }
         lists.into_values().collect()
-    }
-
-    /// A list of this namespace begins.
-    pub(super) fn begin(&mut self, namespace: Arc<str>, now: Instant, task: AbortOnDropHandle<()>) {
-        self.0.insert(namespace, Search::InProgress { begun: now, _task: task });
-    }
-
-    /// The list of this namespace has ended. The next begins after `pause` at the earliest.
-    pub(super) fn end(&mut self, namespace: &Arc<str>, now: Instant, pause: Duration) {
-        let Some(Search::InProgress { begun, .. }) = self.0.get(namespace) else { return };
-        let rest = (now.saturating_duration_since(*begun) * REST).min(LONGEST_REST).max(pause);
-        self.0.insert(namespace.clone(), Search::Resting { until: now + rest });
-    }
-
-    /// When the first rest is over of a namespace with Jobs that wait.
-    pub(super) fn next(&self, waits: impl Fn(&str) -> bool) -> Option<Instant> {
-        let rests = self.0.iter().filter_map(|(namespace, search)| match search {
-            Search::Resting { until } if waits(namespace) => Some(*until),
-            _ => None,
-        });
-        rests.min()
     }
 }
 
@@ -94,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_with_thousands_of_jobs_in_doubt_holds_up_no_other() {
-        let mut searches = Searches::default();
+        let mut searches: Searches = Searches::default();
         let (evil, now): (Arc<str>, _) = ("evil".into(), Instant::now());
         let waiting = || (0..5_000).map(|number| of("evil", number)).chain([of("victim", 0)]);
         let lists = searches.may_begin(waiting(), now);
@@ -106,7 +130,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lists_of_a_namespace_rest_in_proportion_to_their_time() {
-        let mut searches = Searches::default();
+        let mut searches: Searches = Searches::default();
         let (namespace, pause): (Arc<str>, _) = ("n".into(), Duration::from_millis(10));
         for (took, rest) in [(0, 10), (5, 50), (100, 1_000), (1_000, 2_000)] {
             let begun = Instant::now();
@@ -119,6 +143,8 @@ mod tests {
             assert_eq!(searches.next(|_| false), None);
             assert!(searches.may_begin([of("n", 1)], next - Duration::from_millis(1)).is_empty());
             assert_eq!(searches.may_begin([of("n", 1)], next).len(), 1);
+            assert!(!searches.is_free(&namespace, next - Duration::from_millis(1)));
+            assert!(searches.is_free(&namespace, next) && searches.is_free(&"other".into(), begun));
         }
     }
 }

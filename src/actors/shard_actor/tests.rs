@@ -10,6 +10,7 @@ mod rebuilt;
 mod relisted;
 mod taken_names;
 mod tenants;
+mod undone;
 mod unseen;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -454,11 +455,17 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
                 // The selector does not select it any more.
                 false => found["metadata"]["labels"] = json!({"yardmaster.dev/shard": "0"}),
             }
-            let answer = found.clone();
+            let mut answer = found.clone();
             let api = TestApi::new(move |method, uri| match (method, uri) {
                 ("GET", uri) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
                 ("GET", uri) if uri.contains("/pods/p") => Some((200, answer.clone())),
-                ("PATCH", uri) if uri.contains("/pods/p") => Some((200, labelled(pod("p", "j")))),
+                ("PATCH", uri) if uri.contains("/pods/p") => {
+                    let owner = pod("p", "j")["metadata"]["ownerReferences"].clone();
+                    answer["metadata"]["ownerReferences"] = if adopted { owner } else { json!([]) };
+                    let kept = if adopted { vec!["batch.kubernetes.io/job-tracking"] } else { vec![] };
+                    answer["metadata"]["finalizers"] = kept.into();
+                    Some((200, answer.clone()))
+                }
                 _ => None,
             });
             let (fence, extend) = lapsed();

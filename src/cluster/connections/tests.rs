@@ -99,6 +99,39 @@ async fn when_one_connection_is_found_dead_none_of_its_age_is_used_again() {
     assert_eq!((way.connections(), way.used_after_death()), (CONNECTIONS + 1, 1));
 }
 
+/// Those of a webhook, which may be as many as fit into the characters that an API server lets it have.
+#[tokio::test]
+async fn many_warnings_with_an_answer_cost_no_connection() {
+    let server = Server::start(None).await;
+    let way = Dead::start(server.address()).await;
+    let url = format!("http://{}", way.address());
+    let transport = connect(kube::Config::new(url.parse().unwrap()), "r").unwrap().transport;
+    server.hold(2);
+    let requests = (0..2).map(|_| status(&*transport));
+    assert_eq!(futures::future::join_all(requests).await, [Some(200); 2]);
+    assert!(transport.send(get("/warnings/4096")).await.is_ok());
+    assert!(transport.send(get("/warnings/6000")).await.is_err(), "no API server sends as many");
+    assert_eq!(status(&*transport).await, Some(200));
+    assert_eq!(way.connections(), 2, "the other connection is used again");
+}
+
+#[tokio::test]
+async fn a_refusal_that_a_webhook_may_have_worded_says_nothing_about_the_token() {
+    let (files, server) = (Files::new(), Server::start(None).await);
+    let token_file = Some(files.write("token", "first"));
+    server.admit_token("first");
+    let mut config = kube::Config::new(server.url().parse().unwrap());
+    config.auth_info = AuthInfo { token_file, ..AuthInfo::default() };
+    let transport = connect(config, "r").unwrap().transport;
+    server.admit_token("second");
+    files.write("token", "second");
+    let post = Request::post("/api").body(Bytes::new()).unwrap();
+    assert_eq!(transport.send(post).await.unwrap().status().as_u16(), 401);
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(status(&*transport).await, Some(401), "it was not read again");
+    until_ok(&*transport).await;
+}
+
 #[tokio::test]
 async fn a_server_with_certificates_of_a_new_authority_is_reached_once_the_file_has_it() {
     let (files, old) = (Files::new(), Authority::new());

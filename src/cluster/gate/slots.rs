@@ -4,8 +4,9 @@
 //! *lane*, have a window of their own, which learns by their own answers: creations that each ask a webhook take
 //! longer than status writes, and say nothing about the API server. Where that has too much to do, the lanes of creations shrink,
 //! and those of other writes do not: what ends Jobs comes first. What goes wrong in one namespace shrinks its
-//! own windows. The shared one shrinks when the API server itself refuses (429), or when several namespaces are
-//! in trouble at the same time.
+//! own windows. The shared one shrinks when the API server itself refuses (429). It also shrinks, but no further than to its
+//! initial size, when most namespaces are in trouble at the same time. Webhooks can make writes fail in every way but the first,
+//! so a few namespaces prove nothing, and the lanes of those that fail are small in any case.
 //!
 //! So that a slot is free for everybody while calls of one namespace hang, nobody may hold all of them:
 //!
@@ -128,8 +129,10 @@ enum Verdict {
     Failed,
 }
 
-/// Trouble of several namespaces within this time is everybody's.
+/// Trouble of most namespaces within this time is everybody's ...
 const TOGETHER: Duration = Duration::from_secs(1);
+/// ... if so many of them have had answers in it.
+const FEWEST_NAMESPACES: usize = 4;
 /// A lane hangs if none of its writes has ended for twice as long as the last answer took, but for this long at least, and
 /// at most.
 const HANGS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
@@ -145,6 +148,10 @@ const EVENT_SHARE: usize = 8;
 impl Slot {
     pub(super) fn is_creation(&self) -> bool {
         self.priority == Priority::Create
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        &self.lane.namespace
     }
 }
 
@@ -289,14 +296,14 @@ impl Slots {
             Verdict::Slow | Verdict::Failed => {
                 namespace.trouble = Some(now);
                 if self.all.counts(of_all) && self.is_trouble_general(now) {
-                    let how = if verdict == Verdict::Slow { Shrink::Latency } else { Shrink::Failure };
+                    let how = if verdict == Verdict::Slow { Shrink::Latency } else { Shrink::Trouble };
                     self.all.shrink(of_all, how);
                 }
             }
         }
     }
 
-    /// Whether several namespaces are in trouble, and no fewer than are not.
+    /// Whether more than half of the namespaces are in trouble.
     fn is_trouble_general(&self, now: Instant) -> bool {
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now - at <= TOGETHER);
         let (mut troubled, mut good) = (0, 0);
@@ -307,7 +314,7 @@ impl Slots {
                 good += 1;
             }
         }
-        troubled >= 2 && troubled >= good
+        troubled + good >= FEWEST_NAMESPACES && troubled > good
     }
 
     /// Forgets namespaces that have had no writes for a while.

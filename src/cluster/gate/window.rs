@@ -28,6 +28,8 @@ pub(super) struct Place(u64);
 pub(super) enum Shrink {
     /// Requests fail: by half.
     Failure,
+    /// Requests of many namespaces fail, for unknown reasons: by half, but not below the initial size.
+    Trouble,
     /// Answers take much longer than they did recently: by a tenth, but not below the initial size. Answers that
     /// are slow with that few requests in flight are slow for other reasons.
     Latency,
@@ -128,9 +130,11 @@ impl Window {
     pub(super) fn shrink(&mut self, place: Place, how: Shrink) {
         if self.counts(place) {
             self.counted_to = self.next;
+            let initial = self.size.min(self.limits.initial as f64);
             self.resize(match how {
                 Shrink::Failure => self.size * ON_FAILURE,
-                Shrink::Latency => (self.size * ON_LATENCY).max(self.size.min(self.limits.initial as f64)),
+                Shrink::Trouble => (self.size * ON_FAILURE).max(initial),
+                Shrink::Latency => (self.size * ON_LATENCY).max(initial),
             });
         }
     }

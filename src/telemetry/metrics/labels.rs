@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use http::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
 use super::few::Numbered;
@@ -275,6 +276,13 @@ impl Numbered for PodCreationLabels {
 pub struct HandoverLabels {
     /// Direction of the hand-over.
     pub direction: Handover,
+}
+
+/// A status code as a label. Webhooks choose codes, so one that HTTP does not define counts as the first of its class, and one
+/// without class as 500.
+pub(super) fn defined_code(code: u16) -> u16 {
+    let is_defined = StatusCode::from_u16(code).is_ok_and(|code| code.canonical_reason().is_some());
+    if is_defined { code } else { (code / 100).min(5) * 100 }
 }
 
 /// Labels of requests.

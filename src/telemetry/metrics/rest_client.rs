@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::labels::{ResponseCode, RestCallLabels, RestRequestLabels};
+use super::labels::{ResponseCode, RestCallLabels, RestRequestLabels, defined_code};
 use super::{Buckets, DurationFamily, Group};
 
 /// The metrics of all clients of a process.
@@ -85,7 +85,7 @@ impl HostMetrics {
 impl RestRequest {
     /// The headers of the response have arrived; `None` if there is no response.
     pub fn answered(mut self, status: Option<StatusCode>) {
-        self.code = status.map(|status| status.as_u16());
+        self.code = status.map(|status| defined_code(status.as_u16()));
     }
 }
 

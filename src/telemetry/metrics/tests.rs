@@ -128,6 +128,23 @@ fn requests_count_by_code_and_method_and_given_up_ones_as_errors() {
 }
 
 #[test]
+fn codes_that_only_a_webhook_knows_have_no_series_of_their_own() {
+    let metrics = Metrics::new();
+    for code in (400..=999).chain([0, 200]) {
+        let call = ApiCallLabels { verb: "create", resource: "pods" };
+        metrics.count_request(call, code, Duration::ZERO);
+        let status = StatusCode::from_u16(code).ok();
+        metrics.rest_client.of_host("h:443").send(&Method::POST).answered(status);
+    }
+    let text = metrics.render(Format::Text);
+    for family in ["yardmaster_api_requests_total{", "rest_client_requests_total{"] {
+        let series = text.lines().filter(|line| line.starts_with(family)).count();
+        assert!((30..60).contains(&series), "{family}: {series}");
+    }
+    assert!(text.contains(r#"resource="pods",code="0"} 1"#) && text.contains(r#"code="404""#), "{text}");
+}
+
+#[test]
 fn the_queue_shows_jobs_that_wait_and_the_work_in_progress() {
     let metrics = Metrics::new();
     let queue = &metrics.workqueue;

@@ -31,6 +31,10 @@ const PLACES: [&str; 12] = [
     "\u{202e}0/1",
     "1e9/1",
 ];
+/// Annotation of the tenant's pods: how often they have lost the label of a shard.
+const LOSSES: &str = "tenant.example/losses";
+/// Most such losses of a pod without owner. Each hand-over begins anew with pauses of a second.
+const MOST_LOSSES: u64 = 30;
 /// Time between two rounds of labelling.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -92,33 +96,36 @@ pub(super) async fn shard_labels(tenant: &Tenant) {
     tenant.create_all("pods", pods).await;
 }
 
-/// Pods of the ReplicaSet without the label of a shard.
-async fn without_label(tenant: &Tenant) -> Result<Vec<String>> {
+/// Pods without the label of a shard, with the number of times that they have lost it.
+async fn without_label(tenant: &Tenant) -> Result<Vec<(String, u64)>> {
     let pods = tenant.list("pods").await?;
-    let lacks = |pod: &&Value| {
-        pod["metadata"]["labels"][SHARD].is_null()
-            && pod["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet"
-    };
-    let names = pods.iter().filter(lacks).filter_map(|pod| pod["metadata"]["name"].as_str());
-    Ok(names.map(str::to_owned).collect())
+    let lacking = pods.iter().filter(|pod| pod["metadata"]["labels"][SHARD].is_null());
+    Ok(lacking.map(|pod| (name(pod), losses(pod) + 1)).collect())
+}
+
+fn name(pod: &Value) -> String {
+    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn losses(pod: &Value) -> u64 {
+    pod["metadata"]["annotations"][LOSSES].as_str().and_then(|losses| losses.parse().ok()).unwrap_or(0)
 }
 
 /// Gives pods the label again, as a controller whose selector has it.
 pub(super) async fn label_again(tenant: &Tenant) {
     loop {
-        for name in without_label(tenant).await.unwrap_or_default() {
-            tenant.patch("pods", &name, &json!({"metadata": {"labels": {SHARD: "0"}}})).await;
+        for (name, losses) in without_label(tenant).await.unwrap_or_default() {
+            let again = json!({"labels": {SHARD: "0"}, "annotations": {LOSSES: losses.to_string()}});
+            tenant.patch("pods", &name, &json!({"metadata": again})).await;
         }
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-/// The labels of another controller's pods must stay.
+/// The labels of another controller's pods must stay. Those of others go, but not as soon as they are back.
 pub(super) async fn judge_shard_labels(tenant: &Tenant) -> Result<Vec<String>> {
-    let all = tenant.scale.of(20, 200) as u64;
-    let again = tenant.writes().saturating_sub(all);
-    Ok(match again {
-        0 => Vec::new(),
-        _ => vec![format!("the label was taken from pods of a ReplicaSet, {again} times")],
-    })
+    let pods = tenant.list("pods").await?;
+    let most = |pod: &Value| if pod["metadata"]["ownerReferences"].is_array() { 0 } else { MOST_LOSSES };
+    let taken = pods.iter().filter(|pod| losses(pod) > most(pod));
+    Ok(taken.map(|pod| format!("the label was taken from {} {} times", name(pod), losses(pod))).collect())
 }

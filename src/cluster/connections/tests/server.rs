@@ -208,6 +208,7 @@ fn answer(
         {
             rules.admitted.lock().unwrap().barrier = None;
         }
+        let warnings = request.uri().path().strip_prefix("/warnings/").map_or(0, |n| n.parse().unwrap());
         let frame = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
         let body = match request.uri().path() {
             "/watch" => {
@@ -218,6 +219,10 @@ fn answer(
             }
             _ => Full::from("{}").boxed(),
         };
-        Ok(Response::builder().status(if is_admitted { 200 } else { 401 }).body(body).unwrap())
+        let mut answer = Response::builder().status(if is_admitted { 200 } else { 401 });
+        for number in 0..warnings {
+            answer = answer.header(header::WARNING, format!("299 - \"{number}\""));
+        }
+        Ok(answer.body(body).unwrap())
     })
 }

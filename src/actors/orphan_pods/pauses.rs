@@ -1,0 +1,110 @@
+//! The pauses between the releases of a pod. A pod that has our marks again soon after its release has them from
+//! somebody who may put them back for ever, such as a webhook.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::actors::api_backoff::ApiBackoff;
+use crate::job::tidying::Tidying;
+use crate::job::uid::{Uid, UidMap};
+
+/// A pod that has needed no release for so long after a pause is one like any other.
+const CLEAN: Duration = Duration::from_secs(60);
+
+/// The pauses of all pods that were released. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct ReleasePauses(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    pods: UidMap<Pause>,
+    tidying: Tidying,
+}
+
+struct Pause {
+    /// When the last release begins.
+    begins: Instant,
+    /// When the next one may begin.
+    until: Instant,
+    backoff: ApiBackoff,
+}
+
+impl Pause {
+    fn is_forgotten(&self, now: Instant) -> bool {
+        now > self.until + CLEAN
+    }
+}
+
+impl ReleasePauses {
+    /// When the next release of this pod begins, which it is then expected to do. `backoff`: the pauses of a pod that was never
+    /// released.
+    pub(super) fn next(&self, pod: &Uid, backoff: impl FnOnce() -> ApiBackoff) -> Instant {
+        let (mut known, now) = (self.known(), Instant::now());
+        let Known { pods, tidying } = &mut *known;
+        if tidying.is_due(pods.len()) {
+            pods.retain(|_, pause| !pause.is_forgotten(now));
+            tidying.done(pods.len());
+        }
+        if pods.get(pod).is_some_and(|pause| pause.is_forgotten(now)) {
+            pods.remove(pod);
+        }
+        let never = || Pause { begins: now, until: now, backoff: backoff() };
+        let pause = pods.entry(pod.clone()).or_insert_with(never);
+        if pause.begins <= now {
+            pause.begins = pause.until.max(now);
+            pause.until = pause.begins + pause.backoff.next_pause();
+        }
+        pause.begins
+    }
+
+    /// Whether the last release of this pod has yet to begin.
+    pub(super) fn is_pausing(&self, pod: &Uid) -> bool {
+        self.known().pods.get(pod).is_some_and(|pause| pause.begins > Instant::now())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, sleep_until};
+
+    use super::*;
+
+    fn backoff() -> ApiBackoff {
+        ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(60), 7)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_release_that_follows_soon_waits_for_longer() {
+        let pauses = ReleasePauses::default();
+        let pod = "p".into();
+        for _ in 0..2 {
+            assert_eq!(pauses.next(&pod, backoff), Instant::now(), "the first begins at once");
+            for seconds in [1.0, 2.0, 4.0] {
+                assert!(!pauses.is_pausing(&pod));
+                let begins = pauses.next(&pod, backoff);
+                let pause = (begins - Instant::now()).as_secs_f64();
+                assert!((seconds / 2.0..=seconds).contains(&pause), "{pause} of {seconds}");
+                assert!(pauses.is_pausing(&pod));
+                assert_eq!(pauses.next(&pod, backoff), begins, "it is still that one");
+                sleep_until(begins).await;
+            }
+            advance(2 * CLEAN).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_stay_clean_are_forgotten() {
+        let pauses = ReleasePauses::default();
+        for number in 0..1_000 {
+            pauses.next(&(&*number.to_string()).into(), backoff);
+            advance(Duration::from_secs(1)).await;
+        }
+        assert!(pauses.known().pods.len() <= 150, "{}", pauses.known().pods.len());
+    }
+}

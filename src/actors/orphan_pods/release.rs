@@ -1,0 +1,162 @@
+//! The release of one pod without a Job.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::OrphanPods;
+use super::pauses::ReleasePauses;
+use crate::actors::context::ReplicaContext;
+use crate::actors::job_metrics::OrphanMeter;
+use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
+use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
+use crate::job::job_id::JobId;
+use crate::job::names::SHARD_LABEL;
+use crate::job::retry::CONFLICTS_AT_ONCE;
+use crate::job::uid::Uid;
+use crate::mutants::{Mutant, is};
+
+/// What a live read shows of the Job that a pod names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It exists, and is ours.
+    Ours,
+    /// It exists, and is another controller's.
+    Others,
+    /// It does not exist.
+    Gone,
+}
+
+/// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
+/// finalizer.
+pub(super) struct OrphanRelease {
+    pauses: ReleasePauses,
+    cx: ReplicaContext,
+    fence: Fence,
+    namespace: Arc<str>,
+    name: Box<str>,
+    uid: Uid,
+    /// The pod's version when it was seen as an orphan.
+    version: u64,
+    /// The controller that the pod named at that version, if any.
+    owner: Option<ControllerRef>,
+    /// The pod had ended with the tracking finalizer by then.
+    terminated: bool,
+}
+
+impl OrphanRelease {
+    pub(super) fn of(orphan_pods: &OrphanPods, pod: &ObservedPod) -> Self {
+        Self {
+            pauses: orphan_pods.pauses.clone(),
+            cx: pod.job().map_or_else(|| orphan_pods.cx.clone(), |job| orphan_pods.cx.for_job(job)),
+            fence: orphan_pods.fence.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.pod.name.clone(),
+            uid: pod.pod.uid.clone(),
+            version: pod.pod.version,
+            owner: pod.controller.clone(),
+            terminated: pod.pod.phase.is_final() && pod.pod.tracked,
+        }
+    }
+
+    /// Reads the Job of the pod until there is an answer. While the fence is closed, that of a Job that somebody
+    /// else looks after.
+    pub(super) async fn fate_of(&self, job: &JobId) -> Fate {
+        let mut backoff = self.cx.api_backoff();
+        loop {
+            match self.cx.reads.find_job(job).await {
+                Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
+                    return match self.cx.config.manages(job.managed_by.as_deref()) {
+                        // It counts nothing, and goes once its pods have gone.
+                        true if job.job.is_err() && job.deleting => Fate::Gone,
+                        true => Fate::Ours,
+                        false => Fate::Others,
+                    };
+                }
+                Ok(_) => return Fate::Gone,
+                Err(_) if self.fence.is_closed() => return Fate::Others,
+                Err(error) => {
+                    tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")
+                }
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// When the release begins: a pod that was released before may have to wait.
+    pub(super) fn begins(&self) -> Instant {
+        self.pauses.next(&self.uid, || self.cx.api_backoff())
+    }
+
+    /// Removes our finalizer and label, until the pod shows that they are off.
+    pub(super) async fn release(mut self) {
+        let mut backoff = self.cx.api_backoff();
+        let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
+        let mut conflicts = 0;
+        loop {
+            // The pods of a Job that is gone share its turn.
+            let job = self.owner.as_ref().and_then(ControllerRef::job);
+            let flow = job.map_or_else(|| self.uid.clone(), |job| job.uid().clone());
+            let order = Order::new(Priority::Finalizer, flow, self.fence.clone());
+            let write = Write::PatchAndReadPod {
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                body: orphan_patch(&self.uid, self.version, self.cx.config.finalizer()),
+            };
+            let (reread, refusal) = match self.cx.gate.submit(order, write).await {
+                Ok(Answer::Pod(pod)) => {
+                    (self.compare(&pod), WriteError::Forbidden("a webhook undoes it".into()))
+                }
+                Ok(_) => return unreleased.released(),
+                Err(WriteError::Fenced) if self.fence.is_closed() => return,
+                Err(refusal) => (self.read_again().await, refusal),
+            };
+            match reread {
+                Reread::Released => return unreleased.released(),
+                Reread::Adopted => return,
+                Reread::Changed if matches!(refusal, WriteError::Conflict(_)) => {
+                    conflicts += 1;
+                    if conflicts < CONFLICTS_AT_ONCE {
+                        continue;
+                    }
+                }
+                Reread::Changed | Reread::Same => {
+                    tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released");
+                }
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// Reads the pod again after a refusal: it may have been adopted.
+    async fn read_again(&mut self) -> Reread {
+        let Ok(found) = self.cx.reads.find_pod(&self.namespace, &self.name, &self.uid).await else {
+            return Reread::Same;
+        };
+        found.map_or(Reread::Released, |pod| self.compare(&pod))
+    }
+
+    /// Compares the pod as it is now with what the release began with.
+    fn compare(&mut self, pod: &ObservedPod) -> Reread {
+        if pod.controller != self.owner {
+            return Reread::Adopted;
+        }
+        if !pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none() {
+            return Reread::Released;
+        }
+        let before = std::mem::replace(&mut self.version, pod.pod.version);
+        if before == self.version { Reread::Same } else { Reread::Changed }
+    }
+}
+
+/// What a live read, or an answer, shows of a pod that is to be released.
+enum Reread {
+    /// It is released, or does not exist.
+    Released,
+    /// It has another controller.
+    Adopted,
+    /// It has changed, which explains a conflict.
+    Changed,
+    /// It has not changed, or was not read.
+    Same,
+}

@@ -1,0 +1,159 @@
+//! A webhook that admits what we write and undoes it. Each time it also writes something of its own, so the watch shows
+//! a change.
+
+use super::*;
+
+/// How long each case is played.
+const PLAYED: Duration = Duration::from_secs(30);
+/// How long an answer takes.
+const LATENCY: Duration = Duration::from_millis(10);
+/// Most writes in that time: at once, and after pauses that double from half a second on.
+const MOST: usize = 9;
+
+/// The pod `p` without controller, after so many patches.
+fn orphan(patches: u64) -> Value {
+    let mut orphan = labelled(at(100 + patches, "Running", pod("p", "j")));
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    orphan
+}
+
+/// The pod `p` of this Job, which lacks the label that the Job selects by.
+fn unselected(job: &str, patches: u64) -> Value {
+    let mut unselected = labelled(at(100 + patches, "Running", pod("p", job)));
+    unselected["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] = "none".into();
+    unselected
+}
+
+/// Plays a webhook after which the pod is `pod`, in a shard with these Jobs. Returns the number of patches.
+async fn patches(jobs: &[Value], exists: bool, pod: fn(u64) -> Value) -> usize {
+    let (patches, patched) = switch();
+    let api = TestApi::new(move |method, uri| match method {
+        "PATCH" if uri.contains("/pods/p") => Some((200, pod(patched.fetch_add(1, Ordering::Relaxed) + 1))),
+        "GET" if uri.contains("/pods/p") => Some((200, pod(patched.load(Ordering::Relaxed)))),
+        "GET" if uri.contains("/jobs/") && exists => {
+            let name = uri.rsplit('/').next().unwrap();
+            Some((200, job(name, up_to_date(0))))
+        }
+        "GET" if uri.contains("/jobs/") => refusal(404),
+        _ => None,
+    });
+    let shard = Shard::start(&api.clone().after(LATENCY), jobs, no_census(), vec![pod(0)]).await;
+    let (begun, mut shown) = (tokio::time::Instant::now(), 0);
+    while begun.elapsed() < PLAYED {
+        // The answer is there before the watch shows the change.
+        sleep(2 * LATENCY).await;
+        let now = patches.load(Ordering::Relaxed);
+        if now > shown {
+            sleep(2 * LATENCY).await;
+            shard.watched(vec![applied(&pod(now))]).await;
+            shown = now;
+        }
+    }
+    usize::try_from(shown).unwrap()
+}
+
+#[test]
+fn an_adoption_that_a_webhook_undoes_is_tried_again_with_pauses() {
+    run(async {
+        let patches = patches(&[job("j", up_to_date(0))], true, orphan).await;
+        assert!((3..=MOST).contains(&patches), "{patches}");
+    });
+}
+
+#[test]
+fn a_release_that_a_webhook_undoes_is_tried_again_with_pauses() {
+    run(async {
+        for (case, pod) in [
+            ("no controller", orphan as fn(u64) -> Value),
+            ("a Job that is gone", |patches| labelled(at(100 + patches, "Running", pod("p", "x")))),
+            ("another one each time", |patches| {
+                labelled(at(100 + patches, "Running", pod("p", &format!("x{patches}"))))
+            }),
+        ] {
+            let patches = patches(&[], false, pod).await;
+            assert!((3..=MOST).contains(&patches), "{case}: {patches}");
+        }
+    });
+}
+
+#[test]
+fn a_pod_that_a_webhook_gives_back_to_a_job_that_does_not_select_it_is_released_with_pauses() {
+    run(async {
+        let jobs = [job("j", up_to_date(0)), job("k", up_to_date(0))];
+        for (case, pods, pod) in [
+            ("the same", MOST, (|patches| unselected("j", patches)) as fn(u64) -> Value),
+            ("each in turn", 2 * MOST, |patches| {
+                unselected(if patches % 2 == 0 { "j" } else { "k" }, patches)
+            }),
+        ] {
+            let patches = patches(&jobs, true, pod).await;
+            assert!((3..=pods).contains(&patches), "{case}: {patches}");
+        }
+    });
+}
+
+/// One Job adopts the pod, the webhook gives it to another that does not select it, and that one releases it.
+#[test]
+fn a_pod_that_a_webhook_moves_between_jobs_is_adopted_with_pauses() {
+    run(async {
+        let jobs = [job("j", up_to_date(0)), job("k", up_to_date(0))];
+        let moved = |patches: u64| match patches % 2 {
+            0 => orphan(patches),
+            _ => {
+                let mut moved = orphan(patches);
+                moved["metadata"]["ownerReferences"] = pod("p", "k")["metadata"]["ownerReferences"].clone();
+                moved
+            }
+        };
+        let patches = patches(&jobs, true, moved).await;
+        assert!((3..=2 * MOST).contains(&patches), "{patches}");
+    });
+}
+
+#[test]
+fn pods_that_a_webhook_takes_away_when_they_are_created_are_created_again_with_pauses() {
+    run(async {
+        let (created, creations) = switch();
+        let taken_away = |number: u64| {
+            let mut taken = labelled(at(100 + number, "Pending", pod(&format!("p{number}"), "j")));
+            taken["metadata"]["ownerReferences"] = json!([]);
+            taken["metadata"]["labels"] = json!({"yardmaster.dev/shard": "0"});
+            taken
+        };
+        let api = TestApi::new(move |method, uri| match method {
+            "POST" if uri.contains("/pods") => {
+                Some((201, taken_away(creations.fetch_add(1, Ordering::Relaxed) + 1)))
+            }
+            _ => None,
+        });
+        let jobs = [job("j", json!({}))];
+        let shard = Shard::start(&api.clone().after(LATENCY), &jobs, no_census(), vec![]).await;
+        let (begun, mut shown) = (tokio::time::Instant::now(), 0);
+        while begun.elapsed() < PLAYED {
+            sleep(LATENCY).await;
+            while shown < created.load(Ordering::Relaxed) {
+                shown += 1;
+                shard.watched(vec![applied(&taken_away(shown))]).await;
+            }
+        }
+        assert!((3..=MOST as u64).contains(&shown), "{shown}");
+    });
+}
+
+#[test]
+fn a_status_that_a_webhook_undoes_is_written_again_with_pauses() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "PATCH" if uri.contains("/jobs/j/status") => {
+                Some((200, json!({"metadata": {"resourceVersion": "10"}})))
+            }
+            _ => None,
+        });
+        let mut suspended = job("j", json!({}));
+        suspended["spec"]["suspend"] = true.into();
+        let _shard = Shard::start(&api.clone().after(LATENCY), &[suspended], no_census(), vec![]).await;
+        sleep(PLAYED).await;
+        let writes = api.count(&["PATCH", "/jobs/j/status"]);
+        assert!((3..=MOST).contains(&writes), "{writes}");
+    });
+}
