@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::process::Command;
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
 
 use yardmaster_simulation::known::Defect;
 use yardmaster_simulation::mutants::{self, Mutant};
@@ -20,6 +20,8 @@ const PROVOKED: u64 = 40;
 const MENDED: u64 = 20;
 /// Seeds among which each mutant is caught.
 const MOST_SEEDS: u64 = 2_000;
+/// The stack of a thread that runs worlds.
+const STACK: usize = 16 << 20;
 /// Worlds in which one kind of answer is provoked for ever.
 const REFUSING: [u64; 3] = [4_000_003, 4_000_011, 5_000_004];
 /// Most requests of one kind for one object in a minute.
@@ -71,17 +73,23 @@ fn no_answer_makes_a_loop() {
     let kinds = [All, Writes, PodPatches, PodDeletes, PodCreates, Statuses, Reads, Protobuf];
     let codes = [400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504];
     let worlds: Vec<_> = kinds.iter().flat_map(|what| codes.map(|code| (*what, code))).collect();
-    let mut loops = Vec::new();
-    for (what, code) in worlds {
-        for seed in REFUSING {
-            let outcome = run(&refusing(seed, code, what), false);
-            // From the second minute on, and until the last one that is refused as a whole.
-            let most = outcome.repeats.range(2..10).map(|(_, most)| most).max();
-            if let Some((count, request)) = most.filter(|(count, _)| *count > MOST_A_MINUTE) {
-                loops.push(format!("{what:?} -> {code}, seed {seed}: {count} times in a minute: {request}"));
-            }
-        }
-    }
+    let in_loop = |(number, (what, code)): (usize, &(Refused, u16))| {
+        let seed = REFUSING[number % REFUSING.len()];
+        let outcome = run(&refusing(seed, *code, *what), false);
+        // From the second minute on, and until the last one that is refused as a whole.
+        let (count, request) = outcome.repeats.range(2..10).map(|(_, most)| most).max()?;
+        (*count > MOST_A_MINUTE)
+            .then(|| format!("{what:?} -> {code}, seed {seed}: {count} times in a minute: {request}"))
+    };
+    let loops: Vec<String> = thread::scope(|scope| {
+        let shares = (0..threads()).map(|share| {
+            let mine = worlds.iter().enumerate().skip(share).step_by(threads());
+            let work = move || mine.filter_map(in_loop).collect::<Vec<_>>();
+            thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).unwrap()
+        });
+        let shares: Vec<_> = shares.collect();
+        shares.into_iter().flat_map(|share| share.join().unwrap()).collect()
+    });
     assert!(loops.is_empty(), "{}", loops.join("\n"));
 }
 

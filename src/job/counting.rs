@@ -88,7 +88,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         now
     } else if busy {
         waits_for(period)
-    } else if may_count_at_once(state) {
+    } else if state.may_count_at_once() {
         now
     } else if next.end.is_some() && counting_goes_on(state) {
         // The end waits for this. It does not wait for the number of pods that are still there.
@@ -191,12 +191,6 @@ fn count(n: usize) -> u32 {
 /// Whether the Job is resumed: it starts anew. As at its first start, the status waits for what follows.
 fn resumes(state: &JobState, next: &Next) -> bool {
     next.end.is_none() && !state.job.spec.suspend && state.job.status.start_time.is_none()
-}
-
-/// Whether all recorded pods are released, so that they can be counted. Readers wait for that, but once a period is enough.
-pub(super) fn may_count_at_once(state: &JobState) -> bool {
-    let counts = state.job.status.uncounted.as_ref().is_some_and(|listed| !listed.is_empty());
-    counts && state.pods.listed_and_tracked() == 0 && state.may_write_between()
 }
 
 fn conditions_change(state: &JobState, next: &Next) -> bool {

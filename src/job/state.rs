@@ -9,7 +9,6 @@ use jiff::Timestamp;
 
 use super::adoption::Claimant;
 use super::backoff::extend;
-use super::counting;
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::options::PodBackoff;
@@ -504,7 +503,7 @@ impl JobState {
             if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
         if let Some(write) = &plan.status {
             let is_early = self.status_written.is_some_and(|last| self.next_status(last, now) > now);
-            if is_early && counting::may_count_at_once(self) {
+            if is_early && self.may_count_at_once() {
                 self.between = Between::Writing;
             }
             if write.status.announces_end() && !self.job.status.announces_end() {
@@ -532,9 +531,12 @@ impl JobState {
         end_of_wait(last, self.pace.status_period, now)
     }
 
-    /// Whether a status may be written although a period has not passed: once, and where the API server is not slow.
-    pub(super) fn may_write_between(&self) -> bool {
-        self.between == Between::Free && self.pace.status_period == Pace::free(self.limits).status_period
+    /// Whether all recorded pods are released, so that a status may count them although a period has not passed. Readers wait for
+    /// that, but once a period is enough, and not where the API server is slow.
+    pub(super) fn may_count_at_once(&self) -> bool {
+        let counts = self.job.status.uncounted.as_ref().is_some_and(|listed| !listed.is_empty());
+        let is_slow = self.pace.status_period != Pace::free(self.limits).status_period;
+        counts && self.pods.listed_and_tracked() == 0 && self.between == Between::Free && !is_slow
     }
 
     /// Whether the start of the Job has yet to be written, and there is nothing to show before a creation is answered.
