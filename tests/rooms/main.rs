@@ -72,12 +72,12 @@ const ROOMS: [Room; 6] = [
             "secrecy",
             "serde",
             "serde_json",
-            "serde_saphyr",
             "thiserror",
             "tokio",
             "tokio_util",
             "tower",
             "tracing",
+            "yardmaster_manifest",
         ],
     },
     Room {
