@@ -14,7 +14,8 @@ use crate::{DEPTH_MAX, SyntaxError, too_deep, wording};
 
 /// The objects at the beginning of a text, which lies at `start` of its file, and what is wrong with the rest.
 pub(crate) struct Objects {
-    pub(crate) read: Vec<Rc<Node>>,
+    /// What is JSON may still be too deep, or have a number that is too large.
+    pub(crate) read: Vec<Result<Rc<Node>, SyntaxError>>,
     /// Where the rest begins in the text, and why it is not JSON.
     pub(crate) rest: Option<(usize, SyntaxError)>,
 }
@@ -27,16 +28,11 @@ pub(crate) fn read(text: &str, start: usize) -> Objects {
         let begin = values.byte_offset();
         match values.next() {
             None => return objects,
-            Some(Ok(raw)) => match node(raw, &Place { text, start }, 0) {
-                Ok(node) => objects.read.push(Rc::new(node)),
-                Err(error) => {
-                    objects.rest = Some((begin, error));
-                    return objects;
-                }
-            },
+            Some(Ok(raw)) => objects.read.push(node(raw, &Place { text, start }, 0).map(Rc::new)),
             Some(Err(error)) => {
-                let at = offset(text, error.line(), error.column());
-                let message = wording::of_json(text, at, error.is_eof());
+                let cut = error.is_eof().then(|| text.trim_end().len());
+                let at = cut.unwrap_or_else(|| offset(text, error.line(), error.column()));
+                let message = wording::of_json(text, at);
                 objects.rest = Some((begin, SyntaxError::new(start + at, message)));
                 return objects;
             }
@@ -97,18 +93,39 @@ fn node(raw: &RawValue, place: &Place<'_>, depth: usize) -> Result<Node, SyntaxE
     Ok(Node::new(at, content))
 }
 
-/// The text of a string.
+/// The text of a string. As for kubectl, an escape that is half a character becomes U+FFFD.
 fn text(raw: &RawValue) -> serde_json::Result<String> {
-    serde_json::from_str(raw.get())
+    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(&without_halves(raw.get())))
+}
+
+/// The string with `\ufffd` for each escape of UTF-16 that lacks its other half.
+fn without_halves(text: &str) -> String {
+    let unit = |text: &str| u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok();
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        let second = escape.get(6..).and_then(unit);
+        let (kept, length) = match (unit(escape), second) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => (&escape[..12], 12),
+            (Some(0xd800..=0xdfff), _) => ("\\ufffd", 6),
+            _ => (escape.get(..2).unwrap_or(escape), escape.len().min(2)),
+        };
+        out.push_str(before);
+        out.push_str(kept);
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    out + rest
 }
 
 /// A number, true, false or null. A number may be too large.
 fn scalar(text: &str) -> Option<Value> {
-    match serde_json::from_str(text).ok()? {
-        // As kubectl does, which reads `2.0` as a float and writes `2`.
-        Value::Number(value) if value.is_f64() => value.as_f64().and_then(number).map(Value::Number),
-        value => Some(value),
+    let is_float = text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+        && text.contains(['.', 'e', 'E']);
+    if is_float {
+        // As kubectl does, which reads `2.0` as a float and writes `2`. The parser of JSON is quicker, and not exact.
+        return text.parse().ok().and_then(number).map(Value::Number);
     }
+    serde_json::from_str(text).ok()
 }
 
 /// All fields of an object in their order, with those that come again.

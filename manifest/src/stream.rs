@@ -45,12 +45,16 @@ fn read(text: &str, start: usize) -> Vec<Result<Rc<Node>, SyntaxError>> {
     if !text.trim_start().starts_with('{') {
         return vec![yaml::read(text, start)];
     }
-    let json::Objects { read, rest } = json::read(text, start);
-    let mut documents: Vec<_> = read.into_iter().map(Ok).collect();
+    let json::Objects { read: mut documents, rest } = json::read(text, start);
     if let Some((begin, not_json)) = rest {
         let rest = yaml::read(&text[begin..], start + begin);
         // What was meant is what explains more of the text.
-        documents.push(rest.map_err(|not_yaml| if not_yaml.at > not_json.at { not_yaml } else { not_json }));
+        let is_cut = not_json.at >= start + text.trim_end().len();
+        documents.push(rest.map_err(
+            |not_yaml| {
+                if not_yaml.at > not_json.at && !is_cut { not_yaml } else { not_json }
+            },
+        ));
     }
     documents
 }

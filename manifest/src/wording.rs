@@ -85,9 +85,9 @@ fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
 }
 
 /// What is wrong with a JSON text at a place.
-pub(crate) fn of_json(text: &str, at: usize, is_cut: bool) -> String {
-    match text.get(at..).and_then(|rest| rest.chars().next()) {
-        Some(letter) if !is_cut => format!("not JSON: `{letter}` cannot be here"),
-        _ => "the JSON ends too early: something that `{`, `[` or quotes begin is not closed".to_owned(),
+pub(crate) fn of_json(text: &str, at: usize) -> String {
+    match text.get(at..).and_then(|rest| rest.trim_end().chars().next()) {
+        Some(letter) => format!("not JSON: `{letter}` cannot be here"),
+        None => "the JSON ends too early: something that `{`, `[` or quotes begin is not closed".to_owned(),
     }
 }
