@@ -28,7 +28,7 @@ pub(crate) fn resolve(tag: Option<&str>, is_plain: bool, text: String) -> Result
         return Ok(if is_plain { plain(&text).unwrap_or(Scalar::Text(text)) } else { Scalar::Text(text) });
     };
     let wrong = |what: &str, text: &str| {
-        let shown: String = text.chars().take(40).collect();
+        let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
         format!("`{shown}` is not {what}, as its tag !!{} says", tag.trim_start_matches(CORE))
     };
     let what = match tag.strip_prefix(CORE) {

@@ -61,6 +61,11 @@ impl Source {
     }
 }
 
+/// A place as scanners name it. The text is in memory, so it fits.
+pub(crate) fn offset(index: u64) -> usize {
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

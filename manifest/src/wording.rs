@@ -3,12 +3,13 @@
 use libyaml_safer::Error;
 
 use crate::SyntaxError;
-use crate::yaml::offset;
+use crate::source::offset;
 
 /// What is wrong with a YAML text. The place is relative to the text.
 pub(crate) fn of_yaml(text: &str, error: &Error) -> SyntaxError {
     let (problem, context) = (error.problem(), error.context().unwrap_or_default());
-    let place = |mark: Option<libyaml_safer::Mark>| mark.map(|mark| offset(mark.index).min(text.len()));
+    let place =
+        |mark: Option<libyaml_safer::Mark>| mark.map(|mark| text.floor_char_boundary(offset(mark.index)));
     let at = place(error.problem_mark()).unwrap_or_default();
     // The end of the text is no good place to look for what is not closed.
     let begin = place(error.context_mark()).unwrap_or(at);
@@ -49,7 +50,10 @@ fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
         "found a tab character that violates indentation"
         | "found a tab character where an indentation space is expected" => TAB,
         "found character that cannot start any token" => {
-            return format!("a text that begins with `{}` needs quotes", letter.unwrap_or_default());
+            return format!(
+                "a text that begins with `{}` needs quotes",
+                letter.unwrap_or_default().escape_debug()
+            );
         }
         "mapping values are not allowed in this context" => {
             "a key cannot be here: a text with `: ` in it needs quotes, and each key a line of its own"
@@ -87,7 +91,7 @@ fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
 /// What is wrong with a JSON text at a place.
 pub(crate) fn of_json(text: &str, at: usize) -> String {
     match text.get(at..).and_then(|rest| rest.trim_end().chars().next()) {
-        Some(letter) => format!("not JSON: `{letter}` cannot be here"),
+        Some(letter) => format!("not JSON: `{}` cannot be here", letter.escape_debug()),
         None => "the JSON ends too early: something that `{`, `[` or quotes begin is not closed".to_owned(),
     }
 }

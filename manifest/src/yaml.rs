@@ -3,12 +3,13 @@
 use std::io::{Chain, Read as _};
 use std::rc::Rc;
 
-use libyaml_safer::{Event, EventData, Parser, ScalarStyle};
+use libyaml_safer::{Encoding, Event, EventData, Parser, ScalarStyle};
 use serde_json::Value;
 
 use crate::building::{Anchors, MapBuilder};
 use crate::node::{Content, Node};
 use crate::scalar::{MERGE, resolve};
+use crate::source::offset;
 use crate::{DEPTH_MAX, SyntaxError, tags, too_deep, wording};
 
 /// Reads a text with one document. The text lies at `start` of its file.
@@ -20,10 +21,9 @@ pub(crate) fn read(text: &str, start: usize) -> Result<Rc<Node>, SyntaxError> {
         let message = format!("the control character {} is not allowed in YAML", letter.escape_unicode());
         return Err(SyntaxError::new(start + at, message));
     }
-    if let Some(at) = tags::before_comma(text) {
-        return Err(SyntaxError::new(start + at, "a tag right before a comma: the value is missing"));
-    }
+    tags::check(text).map_err(|error| SyntaxError { at: start + error.at, ..error })?;
     let mut parser = Parser::new();
+    parser.set_encoding(Encoding::Utf8);
     // The last line of a block scalar ends with the line, even if the file does not.
     let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
     parser.set_input(text.as_bytes().chain(end));
@@ -72,7 +72,10 @@ impl Reader<'_> {
     fn event(&mut self) -> Result<(usize, EventData), SyntaxError> {
         let start = self.start;
         match self.parser.parse() {
-            Ok(Event { data, start_mark, .. }) => Ok((start + offset(start_mark.index), data)),
+            Ok(Event { data, start_mark, .. }) => {
+                // The line end that the text may lack is no place in it.
+                Ok((start + offset(start_mark.index).min(self.text.len()), data))
+            }
             Err(error) => {
                 let error = wording::of_yaml(self.text, &error);
                 Err(SyntaxError { at: start + error.at, ..error })
@@ -226,9 +229,4 @@ impl Word {
         let is_tagged = self.tag.as_deref() == Some(MERGE);
         self.text == "<<" && (is_tagged || self.is_plain && self.style == ScalarStyle::Plain)
     }
-}
-
-/// A place in a text, which is in memory.
-pub(crate) fn offset(index: u64) -> usize {
-    usize::try_from(index).unwrap_or(usize::MAX)
 }
