@@ -63,40 +63,43 @@ impl Files {
 fn bad_manifests_are_refused_in_one_line() {
     let files = Files::new();
     for (name, text, expected) in [
-        ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2: "),
-        ("text.yaml", "just words\n", "line 1: "),
+        ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2, column 5: `,` or `]` is missing"),
+        ("text.yaml", "just words\n", "line 1, column 1: not a manifest"),
         ("empty.yaml", "", "no Job in it"),
         (
             "unknown.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  paralelism: 2\n  template"),
-            "unknown field \"spec.paralelism\" (line 6)",
+            "line 6, column 3: unknown field \"spec.paralelism\"",
         ),
         (
             "nested.yaml",
             &JOB.replace("image:", "imagee:"),
-            "unknown field \"spec.template.spec.containers[0].imagee\"",
+            "line 11, column 9: unknown field \"spec.template.spec.containers[0].imagee\"",
         ),
-        ("twice.yaml", &JOB.replace("kind: Job\n", "kind: Job\nkind: Job\n"), "line 3: "),
         (
             "kind.yaml",
             &JOB.replace("Job", "Deployment"),
-            "kind Deployment is not supported: yardmaster runs batch/v1 Job",
+            "line 2, column 1: kind Deployment is not supported: yardmaster runs batch/v1 Job",
         ),
-        ("version.yaml", &JOB.replace("batch/v1", "batch/v2"), "apiVersion batch/v2 is not supported"),
+        (
+            "version.yaml",
+            &JOB.replace("batch/v1", "batch/v2"),
+            "line 1, column 1: apiVersion batch/v2 is not supported",
+        ),
         ("no-kind.yaml", &JOB.replace("kind: Job\n", ""), "kind: Required value"),
         (
             "type.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  parallelism: many\n  template"),
-            "spec.parallelism",
+            "line 6, column 3: spec.parallelism: must be a whole number of 32 bits, but is a string",
         ),
         (
             "value.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  parallelism: -1\n  template"),
-            "spec.parallelism: Invalid value: -1: must be greater than or equal to 0 (line 6)",
+            "line 6, column 3: spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
         ),
         ("policy.yaml", &JOB.replace("Never", "Always"), "spec.template.spec.restartPolicy: "),
         ("name.yaml", &JOB.replace("sample", "Not_A_Name"), "metadata.name: Invalid value: \"Not_A_Name\""),
-        ("syntax.json", "{\"kind\": \"Job\"", "line 1: "),
+        ("syntax.json", "{\"kind\": \"Job\"", "line 1, column 15: the JSON ends too early"),
     ] {
         let path = files.write(name, text);
         let (code, errors) = run(std::slice::from_ref(&path));
@@ -124,7 +127,9 @@ fn all_problems_of_all_files_are_reported_at_once() {
     let (code, errors) = run(&[good.clone(), bad.clone(), files.path("missing.yaml")]);
     assert_eq!(code, 2);
     // Three Jobs share one name: two duplicates.
-    let defined = format!("{}: Job default/sample is already defined in {}", bad.display(), good.display());
+    let place = "line 4, column 3";
+    let text = format!("Job default/sample is already defined in {}, {place}", good.display());
+    let defined = format!("{}: {place}: {text}", bad.display());
     assert_eq!(errors[0], defined);
     assert_eq!(errors.len(), 4, "{errors:?}");
 }
@@ -134,7 +139,8 @@ fn standard_input_is_a_file_like_any_other() {
     let mut command = yardmaster();
     command.args(["run", "-"]).write_stdin(JOB.replace("Job", "CronJob"));
     let (code, errors) = outcome(&mut command);
-    let expected = "standard input: kind CronJob is not supported: yardmaster runs batch/v1 Job";
+    let expected =
+        "standard input: line 2, column 1: kind CronJob is not supported: yardmaster runs batch/v1 Job";
     assert_eq!((code, errors), (2, vec![expected.to_owned()]));
 }
 

@@ -139,6 +139,22 @@ fn the_final_jobs_can_be_printed() {
 }
 
 #[test]
+fn a_finished_job_runs_again() {
+    let files = Files::new();
+    let first = run(&[&files.job("again", "completions: 1", "exit 0")], &["-o", "yaml"]);
+    let export = files.path("export.yaml");
+    std::fs::write(&export, &first.stdout).unwrap();
+    let refused = run(&[&export], &[]);
+    let errors = text(&refused.stderr);
+    assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    let output = run(&[&export], &["--exported", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let (first, second): (Value, Value) =
+        (serde_saphyr::from_slice(&first.stdout).unwrap(), serde_json::from_slice(&output.stdout).unwrap());
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
+}
+
+#[test]
 fn jobs_that_name_this_controller_run_too() {
     let files = Files::new();
     let job = files.job("ours", "managedBy: yardmaster.dev/job-controller", "echo done");

@@ -44,10 +44,15 @@ pub use rbac::{RoleBindingStrategy, RoleStrategy};
 pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
     let decoded = match decode::from_value("batch/v1", "Job", manifest.clone()) {
         Ok(decoded) => decoded,
-        Err(error) => {
-            let message = error.to_string();
-            let field = mistyped_field(&message).unwrap_or_default().to_owned();
-            return vec![Cause { reason: CauseReason::TypeInvalid, field, message }];
+        Err(decode::DecodeError::Type(first, others)) => {
+            let cause = |error: decode::TypeError| {
+                let (field, message) = (error.field, error.problem);
+                Cause { reason: CauseReason::TypeInvalid, field, message }
+            };
+            return std::iter::once(first).chain(others).map(cause).collect();
+        }
+        Err(decode::DecodeError::Syntax(message)) => {
+            return vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }];
         }
     };
     if !decoded.strict.is_empty() {
@@ -73,13 +78,6 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
     rules.default_object(&mut job);
     rules.prepare_create(&mut job);
     rules.validate_create(&job)
-}
-
-/// The path in `... into Go struct field JobSpec.spec.parallelism of type int32`.
-fn mistyped_field(message: &str) -> Option<&str> {
-    let (_, tail) = message.split_once("Go struct field ")?;
-    let (path, _) = tail.split_once(" of type")?;
-    path.split_once('.').map(|(_, path)| path)
 }
 
 /// Maximum length of the part of `generateName` in the name, in bytes.

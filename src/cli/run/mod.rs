@@ -1,8 +1,6 @@
 //! `yardmaster run`: runs Job manifests to completion.
 
-#[cfg(feature = "embedded")]
-mod check;
-mod located;
+mod export;
 mod manifest;
 mod pods;
 mod progress;
@@ -26,7 +24,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 
-use self::manifest::Manifest;
+use self::manifest::{Loaded, Manifest};
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
@@ -58,6 +56,10 @@ pub(super) struct RunArgs {
     /// Namespace of Jobs without metadata.namespace [default: default].
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    /// Leave out what a cluster has written into Jobs that were read from it: uid, resourceVersion, status, generated selector
+    /// and labels, owners [default: refuse such Jobs].
+    #[arg(long)]
+    exported: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -65,7 +67,9 @@ pub(super) struct RunArgs {
 /// Runs the Jobs. The exit code is 0 if all are Complete, 1 if one failed or was deleted, 3 if none did but
 /// some are suspended.
 pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let manifests = manifest::load(&args.files, args.namespace.as_deref()).map_err(Failure::BadInput)?;
+    let loaded = manifest::load(&args.files, args.namespace.as_deref(), args.exported);
+    let Loaded { manifests, notes } = loaded.map_err(Failure::BadInput)?;
+    notes.iter().for_each(note);
     let mut interrupts = Interrupts::listen()?;
     let cluster = tokio::select! {
         cluster = TargetCluster::prepare(&args.connection, &manifests, &telemetry.traces) => cluster?,
