@@ -21,7 +21,8 @@ use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
-use super::{KubeletMode, reporter, runtime, volumes};
+use super::workspace::Workspace;
+use super::{KubeletMode, refusals, reporter, runtime, volumes};
 use crate::restarts::Restarts;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
@@ -39,6 +40,7 @@ pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
+    pub(super) workspace: Workspace,
     pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
@@ -361,20 +363,16 @@ impl Worker {
         Some(runtime::run(self, slot, attempt, launch, stop).await)
     }
 
-    /// Creates the pod's volumes; `None` if that is impossible.
+    /// Creates the pod's volumes; `None` if the pod, or a volume of it, is impossible here.
     async fn volumes(&self) -> Option<Variables> {
         if self.context.mode == KubeletMode::Simulated {
             return Some(Variables::new());
         }
-        let prepare = || volumes::prepare(&self.client, &self.pod, &self.folder);
-        let variables = self.await_setup(None, &self.stop, prepare).await?;
-        let mounts = self.pod.spec.containers.iter().any(|container| !container.volume_mounts.is_empty());
-        if mounts {
-            let note = "Volumes are directories of this host and are not mounted: \
-                        find their paths in the variables YARDMASTER_VOLUME_<NAME>";
-            self.context.events.note(&self.key, "VolumesNotMounted", note).await;
+        if let Some(refusal) = refusals::of(&self.pod.spec).into_iter().next() {
+            self.refuse(None, refusal.reason, refusal.message).await;
+            return None;
         }
-        Some(variables)
+        self.await_setup(None, &self.stop, || volumes::prepare(&self.client, &self.pod, &self.folder)).await
     }
 
     /// Repeats the preparations until they succeed; `None` if they never will, or if a stop is requested.
@@ -406,7 +404,7 @@ impl Worker {
                         if slot.is_some() { "CreateContainerConfigError" } else { "ContainerCreating" };
                     let first = slot.unwrap_or(Slot::Main(0));
                     self.record.send_modify(|record| record.waiting(first, reason, message.clone()));
-                    let event = if slot.is_some() { "Failed" } else { "FailedMount" };
+                    let event = if slot.is_some() { "Failed" } else { refusals::FAILED_MOUNT };
                     self.context.events.warn(&self.key, event, &message).await;
                     reported = Some(message);
                 }
@@ -421,12 +419,19 @@ impl Worker {
 
     /// Fails the pod because it, or one container, requires something that this kubelet does not support.
     async fn refuse(&self, slot: Option<Slot>, reason: &str, message: String) {
-        self.context.events.warn(&self.key, "Failed", &message).await;
-        if let Some(slot) = slot {
-            let termination = Termination::not_started(reason, message.clone(), Timestamp::now());
-            self.record.send_modify(|record| record.terminated(slot, termination));
+        match slot {
+            Some(slot) => {
+                let termination = Termination::not_started(reason, message.clone(), Timestamp::now());
+                self.record.send_modify(|record| record.terminated(slot, termination));
+                self.fail(reason, message.clone());
+            }
+            None => {
+                let failure = Failure { reason: reason.into(), message: message.clone() };
+                self.record.send_modify(|record| record.refuse(failure));
+            }
         }
-        self.fail(reason, message);
+        let event = if reason == refusals::FAILED_MOUNT { reason } else { "Failed" };
+        self.context.events.warn(&self.key, event, &message).await;
     }
 }
 

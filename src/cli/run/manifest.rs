@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-#[cfg(feature = "embedded")]
-use super::check;
 use super::located::{self, Document};
+use super::{Host, refusal};
+#[cfg(feature = "embedded")]
+use super::{check, preflight, view::is_ours};
+#[cfg(feature = "embedded")]
+use crate::cli::embedded::workspace;
 
 /// A Job to create.
 #[derive(Clone, Debug)]
@@ -19,9 +22,14 @@ pub(super) struct Manifest {
     pub(super) namespace: String,
 }
 
-/// Reads all files; an error lists all problems, one line each.
-pub(super) fn load(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Manifest>, Vec<String>> {
-    let mut loader = Loader { namespace, manifests: Vec::new(), problems: Vec::new(), names: HashMap::new() };
+/// Reads all files, with Jobs whose pods run there; an error lists all problems, one line each.
+pub(super) fn load(
+    files: &[PathBuf],
+    namespace: Option<&str>,
+    host: Host,
+) -> Result<Vec<Manifest>, Vec<String>> {
+    let (manifests, problems) = (Vec::new(), Vec::new());
+    let mut loader = Loader { namespace, host, manifests, problems, names: HashMap::new() };
     for file in files {
         loader.file(file);
     }
@@ -33,6 +41,11 @@ pub(super) fn load(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Man
 
 struct Loader<'a> {
     namespace: Option<&'a str>,
+    #[cfg_attr(
+        not(feature = "embedded"),
+        expect(dead_code, reason = "asked before the embedded cluster starts")
+    )]
+    host: Host,
     manifests: Vec<Manifest>,
     problems: Vec<String>,
     /// The file that first defined a Job, by its namespace and name.
@@ -50,7 +63,8 @@ impl Loader<'_> {
             Ok(documents) => documents.iter().for_each(|document| self.document(&label, document)),
             Err(error) => {
                 let line = error.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-                self.problems.push(format!("{label}: {line}{}", error.message));
+                let message = refusal::template(&text).unwrap_or(&error.message);
+                self.problems.push(format!("{label}: {line}{message}"));
             }
         }
     }
@@ -81,9 +95,8 @@ impl Loader<'_> {
                 "{label}: apiVersion {} is not supported: yardmaster runs batch/v1 Job",
                 version.unwrap_or("\"\"")
             )),
-            (_, Some(kind)) => {
-                self.problems
-                    .push(format!("{label}: kind {kind} is not supported: yardmaster runs batch/v1 Job"));
+            (version, Some(kind)) => {
+                self.problems.push(format!("{label}: {}", refusal::kind(version, kind)));
             }
         }
     }
@@ -108,10 +121,28 @@ impl Loader<'_> {
             }
         }
         #[cfg(feature = "embedded")]
-        for problem in check::job(&job, document) {
-            self.problems.push(format!("{label}: {problem}"));
-        }
+        self.problems.extend(
+            self.problems_of(&job, document).into_iter().map(|problem| format!("{label}: {problem}")),
+        );
         self.manifests.push(Manifest { job, namespace });
+    }
+}
+
+#[cfg(feature = "embedded")]
+impl Loader<'_> {
+    /// What is wrong with a Job, or else with its pods on this machine.
+    fn problems_of(&self, job: &Value, document: &Document) -> Vec<String> {
+        let job = match check::job(job, document) {
+            Ok(job) => job,
+            Err(problems) => return problems,
+        };
+        let Host::ThisMachine { here } = self.host else { return Vec::new() };
+        // The pods of another controller's Job are nobody's here.
+        if !job["spec"]["managedBy"].as_str().is_none_or(is_ours) {
+            return Vec::new();
+        }
+        let found = preflight::problems(&job, workspace(here)).into_iter();
+        found.map(|(field, text)| check::at(document, &field, format!("{field}: {text}"))).collect()
     }
 }
 
