@@ -310,6 +310,33 @@ fn a_cluster_runs_jobs_of_others() {
 }
 
 #[test]
+fn on_another_cluster_it_is_said_what_a_job_waits_for() {
+    let files = Files::new();
+    let kubeconfig = files.path("kubeconfig");
+    let mut cluster = Background::start(
+        yardmaster()
+            .args(["cluster", "--replicas", "0", "--kubelet", "none", "--write-kubeconfig"])
+            .arg(&kubeconfig),
+    );
+    Background::line(cluster.0.stdout.take().unwrap(), "export KUBECONFIG=");
+    for (job, told) in [
+        (files.job("idle", "completions: 1", "exit 0"), "default/idle: no controller has begun with it"),
+        (
+            files.job("other", "managedBy: example.com/jobs", "exit 0"),
+            "default/other: spec.managedBy leaves it to",
+        ),
+    ] {
+        let mut run =
+            Background::start(yardmaster().arg("run").arg(&job).arg("--kubeconfig").arg(&kubeconfig));
+        Background::line(run.0.stderr.take().unwrap(), told);
+        run.signal(Signal::SIGINT);
+        assert_eq!(run.exit_code(), Some(130));
+    }
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.exit_code(), Some(0));
+}
+
+#[test]
 fn a_controller_ends_with_its_parent() {
     let files = Files::new();
     let kubeconfig = files.path("kubeconfig");

@@ -208,3 +208,50 @@ impl LogSink for Progress {
         Self::note(self, text);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: Value) -> PodView {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": status});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn texts(status: Value) -> Vec<String> {
+        causes(&pod(status)).into_iter().map(|cause| cause.text).collect()
+    }
+
+    fn ended(name: &str, state: &str, code: i32, reason: &str) -> Value {
+        json!({"name": name, state: {"terminated": {"exitCode": code, "reason": reason}}})
+    }
+
+    #[test]
+    fn the_reason_of_a_pod_says_more_than_that_its_containers_were_never_found() {
+        let lost = ended("main", "state", 137, "ContainerStatusUnknown");
+        let failed = json!({
+            "phase": "Failed", "reason": "FailedMount", "message": "volume \"a\"", "containerStatuses": [lost],
+        });
+        assert_eq!(texts(failed.clone()), ["FailedMount: volume \"a\""]);
+        let failure = failure(&pod(failed.clone()), &causes(&pod(failed))).unwrap();
+        assert_eq!(failure.what, "FailedMount: volume \"a\"");
+        assert_eq!(
+            texts(json!({"phase": "Failed", "containerStatuses": [lost]})),
+            ["container main: exit code 137 (ContainerStatusUnknown)"]
+        );
+    }
+
+    #[test]
+    fn containers_that_were_stopped_have_no_failure_and_those_that_run_again_have() {
+        let stopped = ended("sidecar", "state", 143, "Error");
+        assert_eq!(texts(json!({"phase": "Succeeded", "initContainerStatuses": [stopped]})), [""; 0]);
+        let again = ended("main", "lastState", 1, "Error");
+        let restarted = json!({"phase": "Running", "containerStatuses": [again]});
+        assert_eq!(texts(restarted.clone()), ["container main: exit code 1 (Error)"]);
+        assert!(causes(&pod(restarted.clone()))[0].run.as_ref().unwrap().previous);
+        assert!(failure(&pod(restarted.clone()), &causes(&pod(restarted))).is_none());
+    }
+}
