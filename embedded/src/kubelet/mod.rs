@@ -21,6 +21,7 @@ mod process;
 mod quantity;
 mod refusals;
 mod reporter;
+mod restart_delays;
 mod runtime;
 mod server;
 mod setup;

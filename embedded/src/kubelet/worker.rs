@@ -16,6 +16,7 @@ use super::leftovers::Leftovers;
 use super::logs::LogIndex;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
+use super::restart_delays::RestartDelays;
 use super::setup::SetupError;
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
@@ -29,11 +30,6 @@ use crate::restarts::Restarts;
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Interval between checks for a ConfigMap, Secret or key that a container waits for.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Delay before the second restart of a container; doubles up to [`MAX_RESTART_DELAY`].
-const RESTART_DELAY: Duration = Duration::from_secs(10);
-const MAX_RESTART_DELAY: Duration = Duration::from_secs(300);
-/// Running time after which the restart delay of a container is reset to zero.
-const STABLE: Duration = Duration::from_secs(600);
 
 /// State shared by all pods of this node.
 pub(super) struct Context {
@@ -441,36 +437,5 @@ fn propagate_panic(ended: Result<(), JoinError>) {
         && let Ok(panic) = error.try_into_panic()
     {
         std::panic::resume_unwind(panic);
-    }
-}
-
-/// The delays between restarts of a container: none before the first restart, then 10 s, 20 s, ... up to 5
-/// min.
-#[derive(Debug, Default)]
-struct RestartDelays {
-    next: Duration,
-}
-
-impl RestartDelays {
-    fn next(&mut self, ran_for: Duration) -> Duration {
-        if ran_for >= STABLE {
-            self.next = Duration::ZERO;
-        }
-        let delay = self.next;
-        self.next = (delay * 2).clamp(RESTART_DELAY, MAX_RESTART_DELAY);
-        delay
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn restart_delays_grow_until_a_stable_run() {
-        let mut delays = RestartDelays::default();
-        let seconds = |ran_for| delays.next(Duration::from_secs(ran_for)).as_secs();
-        let sequence: Vec<_> = [1; 8].into_iter().chain([700, 1]).map(seconds).collect();
-        assert_eq!(sequence, [0, 10, 20, 40, 80, 160, 300, 300, 0, 10]);
     }
 }
