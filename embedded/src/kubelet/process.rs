@@ -4,7 +4,7 @@
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -123,22 +123,24 @@ fn prepare(launch: Launch) -> Result<Start, StartError> {
         std::fs::read_dir(directory)
             .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
     }
-    let program = locate(&launch)?;
+    let program = locate(&launch.command, &launch.environment, launch.directory.as_deref())?;
     let Launch { command: name, args, environment, directory } = launch;
     Ok(Start { program, name, args, environment, directory })
 }
 
 /// The program file, found through the container's own PATH.
-fn locate(launch: &Launch) -> Result<PathBuf, StartError> {
-    let name = &launch.command;
+pub(super) fn locate(
+    name: &str,
+    environment: &Variables,
+    directory: Option<&Path>,
+) -> Result<PathBuf, StartError> {
+    let directory = directory.unwrap_or(Path::new(""));
     if name.contains('/') {
-        let directory = launch.directory.clone().unwrap_or_default();
         let program = directory.join(name);
-        return if program.exists() { Ok(program) } else { Err(StartError::NoSuchFile(name.clone())) };
+        return if program.exists() { Ok(program) } else { Err(StartError::NoSuchFile(name.to_owned())) };
     }
-    let path = launch.environment.get("PATH").map(OsString::from);
-    let directory = launch.directory.clone().unwrap_or_default();
-    which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.clone()))
+    let path = environment.get("PATH").map(OsString::from);
+    which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.to_owned()))
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of

@@ -37,11 +37,14 @@ pub use lease::LeaseStrategy;
 pub use pod::{PodStrategy, bind};
 pub use rbac::{RoleBindingStrategy, RoleStrategy};
 
-/// All reasons why a Kubernetes API server would refuse to create this Job manifest with strict field
-/// validation. Nothing is created.
+/// The Job that a Kubernetes API server would create for this manifest with strict field validation: with its defaults. Nothing is
+/// created.
 ///
 /// A manifest with `generateName` is checked with the longest possible name.
-pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
+///
+/// # Errors
+/// All reasons why the server would refuse it.
+pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
     let decoded = match decode::from_value("batch/v1", "Job", manifest.clone()) {
         Ok(decoded) => decoded,
         Err(decode::DecodeError::Type(first, others)) => {
@@ -49,10 +52,10 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
                 let (field, message) = (error.field, error.problem);
                 Cause { reason: CauseReason::TypeInvalid, field, message }
             };
-            return std::iter::once(first).chain(others).map(cause).collect();
+            return Err(std::iter::once(first).chain(others).map(cause).collect());
         }
         Err(decode::DecodeError::Syntax(message)) => {
-            return vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }];
+            return Err(vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }]);
         }
     };
     if !decoded.strict.is_empty() {
@@ -61,7 +64,7 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
             let field = field.trim_end_matches('"');
             Cause { reason: CauseReason::Invalid, field: field.to_owned(), message: message.to_owned() }
         };
-        return decoded.strict.iter().map(cause).collect();
+        return Err(decoded.strict.iter().map(cause).collect());
     }
     let mut job = decoded.object;
     let metadata = metadata::object_at(&mut job, "metadata");
@@ -77,7 +80,8 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
     let rules = JobStrategy;
     rules.default_object(&mut job);
     rules.prepare_create(&mut job);
-    rules.validate_create(&job)
+    let causes = rules.validate_create(&job);
+    if causes.is_empty() { Ok(job) } else { Err(causes) }
 }
 
 /// Maximum length of the part of `generateName` in the name, in bytes.
@@ -203,6 +207,7 @@ pub trait Strategy: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
@@ -216,9 +221,11 @@ mod tests {
 
     #[test]
     fn manifests_are_checked_without_a_server() {
-        assert_eq!(check_job_manifest(&manifest(json!({"parallelism": 2}))), []);
+        let job = job_of_manifest(&manifest(json!({"parallelism": 2}))).unwrap();
+        assert_eq!((&job["spec"]["parallelism"], &job["spec"]["backoffLimit"]), (&json!(2), &json!(6)));
         let fields = |spec: Value| -> Vec<(CauseReason, String)> {
-            check_job_manifest(&manifest(spec)).into_iter().map(|cause| (cause.reason, cause.field)).collect()
+            let causes = job_of_manifest(&manifest(spec)).unwrap_err();
+            causes.into_iter().map(|cause| (cause.reason, cause.field)).collect()
         };
         let indexed = json!({"completionMode": "Indexed", "parallelism": -1});
         let wanted = [

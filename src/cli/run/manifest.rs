@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use yardmaster_manifest::{Content, Node, Repeated, Source};
 
-use super::export;
+#[cfg(feature = "embedded")]
+use super::check;
+use super::{Host, export, refusal};
 
 /// A Job to create.
 #[derive(Clone, Debug)]
@@ -28,15 +30,17 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads all files; an error lists all problems, one line each. What a cluster has written into Jobs is left out if `exported` is
-/// set; otherwise it is a problem where a cluster would refuse it.
+/// Reads all files, with Jobs whose pods run on this host; an error lists all problems, one line each. What a cluster has written
+/// into Jobs is left out if `exported` is set; otherwise it is a problem where a cluster would refuse it.
 pub(super) fn load(
     files: &[PathBuf],
     namespace: Option<&str>,
     exported: bool,
+    host: Host,
 ) -> Result<Loaded, Vec<String>> {
     let loaded = Loaded { manifests: Vec::new(), notes: Vec::new() };
-    let mut loader = Loader { namespace, exported, loaded, problems: Vec::new(), names: HashMap::new() };
+    let (problems, names) = (Vec::new(), HashMap::new());
+    let mut loader = Loader { namespace, exported, host, loaded, problems, names };
     for file in files {
         loader.file(file);
     }
@@ -49,6 +53,11 @@ pub(super) fn load(
 struct Loader<'a> {
     namespace: Option<&'a str>,
     exported: bool,
+    #[cfg_attr(
+        not(feature = "embedded"),
+        expect(dead_code, reason = "asked before the embedded cluster starts")
+    )]
+    host: Host,
     loaded: Loaded,
     problems: Vec<String>,
     /// Where a Job was first defined, by its namespace and name.
@@ -104,9 +113,7 @@ impl Loader<'_> {
                 let text = format!("apiVersion {version} is not supported: yardmaster runs batch/v1 Job");
                 ("apiVersion", text)
             }
-            (_, Some(kind)) => {
-                ("kind", format!("kind {kind} is not supported: yardmaster runs batch/v1 Job"))
-            }
+            (version, Some(kind)) => ("kind", refusal::kind(version, kind)),
         };
         let (field, text) = known;
         self.problems.push(origin.line(document.place(field), text));
@@ -136,8 +143,8 @@ impl Loader<'_> {
         }
         self.clean(origin, document, &mut job);
         #[cfg(feature = "embedded")]
-        for cause in yardmaster_embedded::rules::check_job_manifest(&job) {
-            self.problems.push(line(&cause.field, &sentence(&cause)));
+        for (field, text) in check::problems(&job, self.host) {
+            self.problems.push(line(&field, &text));
         }
         for Repeated { field, earlier, at } in document.repeated() {
             let first = origin.source.position(earlier);
@@ -165,15 +172,6 @@ impl Loader<'_> {
             export::clean(job);
         }
     }
-}
-
-/// A problem with a field, in words that name the field once.
-#[cfg(feature = "embedded")]
-fn sentence(cause: &yardmaster_embedded::rules::Cause) -> String {
-    if cause.message.ends_with(" field") {
-        return format!("{} {:?}", cause.message, cause.field);
-    }
-    format!("{}: {}", cause.field, cause.message)
 }
 
 fn label(file: &Path) -> String {

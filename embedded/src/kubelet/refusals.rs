@@ -1,0 +1,178 @@
+//! What of a pod can never be given on this host, as its spec alone says. It is decided before anything of the
+//! pod starts: a process would otherwise find the host's own file where it expects one of its pod.
+
+use std::path::Path;
+
+use super::pod::{Container, PodSpec, SecurityContext, Slot, Volume, VolumeMount};
+use super::volumes;
+
+/// Reason of a pod whose volume cannot be given.
+pub(super) const FAILED_MOUNT: &str = "FailedMount";
+/// Reason of a container that is given in a way that this kubelet cannot follow.
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
+/// Reason of a container without a program.
+pub(super) const CREATE_ERROR: &str = "CreateContainerError";
+
+/// A field of a pod that this kubelet cannot follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The field below `spec`, such as `containers[0].command`.
+    pub(super) field: String,
+    /// Machine-readable reason, such as `FailedMount`.
+    pub(super) reason: &'static str,
+    /// What is wrong, and what to write in its place.
+    pub(super) message: String,
+}
+
+/// All refusals of a pod, in the order of its fields.
+pub(super) fn of(spec: &PodSpec) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    for (index, volume) in spec.volumes.iter().enumerate() {
+        let field = format!("volumes[{index}]");
+        let unsupported = volumes::unsupported(volume);
+        refusals.extend(unsupported.map(|message| Refusal { field, reason: FAILED_MOUNT, message }));
+    }
+    for slot in spec.slots() {
+        let container = spec.container(slot);
+        let refuse = |field: &str, reason, message| {
+            let field = format!("{}.{field}", slot.field());
+            Refusal { field, reason, message }
+        };
+        refusals.extend(command(container).err().map(|message| refuse("command", CREATE_ERROR, message)));
+        let user = user(&container.security_context, &spec.security_context);
+        refusals.extend(user.map(|message| refuse("securityContext", CONFIG_ERROR, message)));
+        for (index, mount) in container.volume_mounts.iter().enumerate() {
+            let field = format!("volumeMounts[{index}].mountPath");
+            let message = not_mounted(spec, container, mount);
+            refusals.extend(message.map(|message| refuse(&field, FAILED_MOUNT, message)));
+        }
+    }
+    refusals
+}
+
+/// The program and its first arguments.
+///
+/// # Errors
+///
+/// A text that says why there is none.
+pub(super) fn command(container: &Container) -> Result<(&String, &[String]), String> {
+    container.command.split_first().ok_or_else(|| {
+        format!(
+            "container {:?} has no command: images are not pulled here, so the image's entrypoint is unknown; \
+             write the program into command",
+            container.name
+        )
+    })
+}
+
+/// Why a container cannot have its user: processes can only run as that of this process.
+fn user(container: &SecurityContext, pod: &SecurityContext) -> Option<String> {
+    let ours = rustix::process::geteuid().as_raw();
+    let non_root = container.run_as_non_root.or(pod.run_as_non_root).unwrap_or(false);
+    match container.run_as_user.or(pod.run_as_user) {
+        Some(user) if user != i64::from(ours) => {
+            Some(format!("runAsUser {user}: the local kubelet runs containers as its own user, {ours}, only"))
+        }
+        _ if non_root && ours == 0 => {
+            Some("container has runAsNonRoot and the local kubelet runs as root".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
+/// the volume is a path of this host that has the same name in the container.
+fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
+    let variable = volumes::variable(&mount.name);
+    let volume = spec.volumes.iter().find(|volume| volume.name == mount.name);
+    if volume.is_some_and(|volume| is_in_place(volume, mount)) || uses(container, &variable) {
+        return None;
+    }
+    let VolumeMount { name, mount_path, .. } = mount;
+    Some(format!(
+        "volume {name:?} cannot be mounted at {mount_path}: processes see the host's own {mount_path}; use the \
+         folder in ${variable}, such as with an env of the value $({variable})"
+    ))
+}
+
+fn is_in_place(volume: &Volume, mount: &VolumeMount) -> bool {
+    let path = volume.host_path.as_ref().map(|source| Path::new(&source.path).join(&mount.sub_path));
+    path.is_some_and(|path| path == Path::new(&mount.mount_path)) && mount.sub_path_expr.is_empty()
+}
+
+/// Whether a container's command, arguments or environment name a variable.
+fn uses(container: &Container, variable: &str) -> bool {
+    let values = container.env.iter().filter_map(|variable| variable.value.as_ref());
+    container.command.iter().chain(&container.args).chain(values).any(|text| names(text, variable))
+}
+
+fn names(text: &str, variable: &str) -> bool {
+    let goes_on = |tail: &str| tail.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
+    text.match_indices(variable).any(|(at, found)| !goes_on(&text[at + found.len()..]))
+}
+
+impl Slot {
+    /// The field of the container below `spec`.
+    pub(super) fn field(self) -> String {
+        match self {
+            Self::Init(index) => format!("initContainers[{index}]"),
+            Self::Main(index) => format!("containers[{index}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn fields(spec: Value) -> Vec<String> {
+        of(&serde_json::from_value(spec).unwrap()).into_iter().map(|refusal| refusal.field).collect()
+    }
+
+    /// The refusals of a container with this command that mounts a volume.
+    fn mounts(volume: Value, mount: Value, command: &str) -> Vec<String> {
+        let (mut volume, mut mount) = (volume, mount);
+        volume["name"] = json!("work-dir");
+        mount["name"] = json!("work-dir");
+        fields(json!({
+            "volumes": [volume],
+            "containers": [{"name": "c", "command": ["sh", "-c", command], "volumeMounts": [mount]}],
+        }))
+    }
+
+    #[test]
+    fn a_container_finds_a_volume_by_its_variable_or_where_the_host_has_it() {
+        let at = |path: &str| json!({"mountPath": path});
+        let host = || json!({"hostPath": {"path": "/data"}});
+        let refused = ["containers[0].volumeMounts[0].mountPath"];
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls /work"), refused);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls $YARDMASTER_VOLUME_WORK_DIR"), [""; 0]);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls $YARDMASTER_VOLUME_WORK_DIR_2"), refused);
+        assert_eq!(mounts(host(), at("/data/"), "ls"), [""; 0]);
+        assert_eq!(mounts(host(), at("/other"), "ls"), refused);
+        assert_eq!(mounts(host(), json!({"mountPath": "/data", "subPath": "a"}), "ls"), refused);
+        assert_eq!(mounts(host(), json!({"mountPath": "/data/a", "subPath": "a"}), "ls"), [""; 0]);
+        let by_expression = json!({"mountPath": "/data", "subPathExpr": "$(A)"});
+        assert_eq!(mounts(host(), by_expression, "ls"), refused);
+    }
+
+    #[test]
+    fn everything_that_can_never_start_is_named() {
+        let other = i64::from(rustix::process::geteuid().as_raw()) + 1;
+        let found = fields(json!({
+            "securityContext": {"runAsUser": other},
+            "volumes": [{"name": "a", "nfs": {"server": "s", "path": "/"}}, {"name": "b", "emptyDir": {}}],
+            "initContainers": [{"name": "i", "image": "busybox"}],
+            "containers": [{
+                "name": "c", "command": ["true"],
+                "env": [{"name": "B", "value": "$(YARDMASTER_VOLUME_B)"}],
+                "volumeMounts": [{"name": "b", "mountPath": "/b"}],
+            }],
+        }));
+        let user = ["initContainers[0].securityContext", "containers[0].securityContext"];
+        assert_eq!(found, ["volumes[0]", "initContainers[0].command", user[0], user[1]]);
+    }
+}
