@@ -123,7 +123,11 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
     for (name, text, expected) in [
         ("command.yaml", &program.collect::<Vec<_>>().join("\n"), "containers[0].command: "),
         ("mount.yaml", &mounted, "containers[0].volumeMounts[0].mountPath: "),
-        ("volume.yaml", &pod("volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]"), "volumes[0]: "),
+        (
+            "volume.yaml",
+            &pod("volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]"),
+            "volumes[0].persistentVolumeClaim: ",
+        ),
         ("secret.yaml", &container("envFrom: [{secretRef: {name: db}}]"), "Secret \"db\" does not exist"),
         ("gpu.yaml", &container("resources: {limits: {nvidia.com/gpu: 8}}"), "8 of nvidia.com/gpu"),
         (
@@ -133,6 +137,18 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         ),
         ("folder.yaml", &container("workingDir: /no/such/folder"), "containers[0].workingDir: "),
         ("node.yaml", &pod("nodeName: worker-7"), "there is no node worker-7"),
+        ("up.yaml", &container("workingDir: ../.."), "containers[0].workingDir: "),
+        ("file.yaml", &JOB.replace("\"true\"", "/etc/passwd"), "containers[0].command: "),
+        (
+            "user.yaml",
+            &pod("securityContext: {runAsUser: 54321}"),
+            "spec.template.spec.securityContext.runAsUser: ",
+        ),
+        (
+            "token.yaml",
+            &pod("volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}]}}]"),
+            "volumes[0].projected.sources[0].serviceAccountToken: ",
+        ),
         (
             "config.yaml",
             &"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n".to_owned(),
@@ -146,6 +162,31 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         assert!(errors[0].contains(expected), "{name}: {errors:?}");
         let way_out = ["--kubeconfig", "helm template"];
         assert!(way_out.iter().any(|way| errors[0].contains(way)), "{name}: {errors:?}");
+        assert!(errors[0].contains("yaml: line "), "{name}: {errors:?}");
+    }
+}
+
+/// An API server takes these Jobs. Nothing of them would ever run here, and nobody could change that.
+#[test]
+fn jobs_that_would_only_wait_are_refused_before_the_start() {
+    let files = Files::new();
+    let owner = "{apiVersion: batch/v1, kind: CronJob, name: nightly, uid: 3c21}";
+    for (name, text, expected) in [
+        (
+            "image.yaml",
+            JOB.replace("image: none", "image: ' none'"),
+            "line 11, column 9: spec.template.spec.containers[0].image: ",
+        ),
+        (
+            "owner.yaml",
+            JOB.replace("metadata:\n", &format!("metadata:\n  ownerReferences: [{owner}]\n")),
+            "line 4, column 3: metadata.ownerReferences: the owner CronJob \"nightly\" is not there",
+        ),
+    ] {
+        let path = files.write(name, &text);
+        let (code, errors) = run(std::slice::from_ref(&path));
+        assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
+        assert!(errors[0].contains(expected), "{name}: {errors:?}");
     }
 }
 

@@ -52,6 +52,12 @@ fn job(name: &str) -> Value {
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "none", "command": ["true"]}]}}}})
 }
 
+fn untyped(name: &str) -> Value {
+    let mut job = job(name);
+    job.as_object_mut().unwrap().retain(|field, _| field != "apiVersion" && field != "kind");
+    job
+}
+
 #[test]
 fn jobs_are_read_in_the_forms_in_which_people_have_them() {
     let spec = |fields: &str| JOB.replace("spec:\n  template", &format!("spec:\n  {fields}\n  template"));
@@ -82,6 +88,12 @@ fn jobs_are_read_in_the_forms_in_which_people_have_them() {
         format!("{}{}\n{}", job("a"), job("b"), serde_json::to_string_pretty(&job("c")).unwrap()),
         format!("{}\n---\n{JOB}---\n{}", job("a"), job("b")),
         json!({"apiVersion": "v1", "kind": "List", "items": [job("a"), job("b")]}).to_string(),
+        // As the API server lists Jobs: their type is that of the list.
+        json!({"apiVersion": "batch/v1", "kind": "JobList", "items": [untyped("a"), job("b")]}).to_string(),
+        format!("apiVersion: v1\nkind: List\nitems:\n---\n{JOB}"),
+        JOB.replace("metadata:\n", "metadata:\n  namespace: \"\"\n"),
+        // Words of flow style that end with a colon.
+        JOB.replace("[\"sh\", \"-c\", \"echo ran\"]", "[echo, ran:]"),
         job("a").to_string().replace("\"true\"", "\"\\ud83d\\ude00 \\/ \\u2028\\u007f\""),
     ] {
         is_read(text.replace('\n', "\r\n"));
@@ -129,6 +141,48 @@ fn wrong_values_are_told_where_they_are() {
         at(18, 24, "spec.containers[0].env[1].value: must be a string, but is a number: put it into quotes"),
     ];
     assert_eq!((code, errors), (2, wanted.to_vec()));
+}
+
+/// What decides where a Job goes is a text, too, and is never replaced by a default.
+#[test]
+fn types_and_namespaces_are_texts() {
+    let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}\n");
+    let namespace = |name: &str| JOB.replace("metadata:\n", &format!("metadata:\n  namespace: {name}\n"));
+    for (text, wanted) in [
+        (JOB.replace("batch/v1", "1"), "line 1, column 1: apiVersion: must be a string"),
+        (JOB.replace("Job", "yes"), "line 2, column 1: kind: must be a string"),
+        (namespace("5"), "line 4, column 3: metadata.namespace: must be a string, but is a number"),
+        (namespace("no"), "line 4, column 3: metadata.namespace: must be a string, but is a bool"),
+        (list("{a: 1}"), "line 3, column 1: items: must be a list"),
+        (list("[7]"), "line 3, column 9: not a manifest"),
+        (list("[]"), "no Job in it"),
+        (
+            json!({"apiVersion": "v1", "kind": "List", "items": [untyped("a")]}).to_string(),
+            "line 1, column 34: kind: Required",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {}}]}).to_string(),
+            "line 1, column 34: kind Pod is not",
+        ),
+    ] {
+        let (code, errors) = run(text.clone(), &[]);
+        assert_eq!((code, errors.len()), (2, 1), "{text}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("standard input: {wanted}")), "{text}: {errors:?}");
+    }
+}
+
+/// A text of the file neither controls the terminal nor passes for a line of the program.
+#[test]
+fn a_problem_is_one_line_whatever_the_file_contains() {
+    let kind = r#""\e[31mFoo\njob.yaml: fine\u202e""#;
+    for text in [JOB.replace("kind: Job", &format!("kind: {kind}")), JOB.replace("sample", kind)] {
+        let (code, errors) = run(text, &[]);
+        assert_eq!(code, 2);
+        for error in errors {
+            assert!(error.starts_with("standard input: line "), "{error}");
+            assert!(!error.contains(['\u{1b}', '\u{202e}']), "{error}");
+        }
+    }
 }
 
 /// The last one counts, as for kubectl; but nobody has meant that.

@@ -7,13 +7,16 @@
 //! | `json`, `yaml` | the syntax of one document |
 //! | `building` | anchors, merge keys, repeated keys, and how much aliases may add |
 //! | `scalar` | the value of a word: `1e+06`, `on`, `0644`, `!!int "3"` |
-//! | `tags` | which tags libyaml must not see |
+//! | `tags`, `colons` | what libyaml must not see |
+//! | `edits` | where places of a changed text were |
 //! | `node` | the tree that all of them make, and the way to a field |
 //!
 //! kubectl's YAML is version 1.1 as libyaml and Go's `yaml.v2` understand it, so the syntax is libyaml's here, too.
 //! A reader of version 1.2 refuses files that kubectl takes, and takes `on` for a text.
 
 mod building;
+mod colons;
+mod edits;
 mod json;
 mod node;
 mod scalar;

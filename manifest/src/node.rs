@@ -121,6 +121,11 @@ impl Node {
     fn step<'a, 'p>(&'a self, path: &'p str) -> Option<(usize, &'a Self, &'p str)> {
         match &self.content {
             Content::Scalar(_) => None,
+            // Kubernetes leaves out the index of some fields. The only element with such a field is the one.
+            Content::List(items) if path.starts_with('.') => {
+                let mut found = items.iter().filter_map(|item| item.step(path));
+                found.next().filter(|_| found.next().is_none())
+            }
             Content::List(items) => {
                 let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
                 let item = items.get(index.parse::<usize>().ok()?)?;

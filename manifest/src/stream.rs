@@ -68,7 +68,7 @@ fn parts(text: &str) -> Vec<(usize, &str)> {
         if let Some(rest) = line.trim_start_matches(MARK).strip_prefix("---")
             && (rest.is_empty() || rest.starts_with(char::is_whitespace))
         {
-            parts.push((begin, &text[begin..at]));
+            parts.push((begin, without_last_directives(&text[begin..at])));
             // A document may begin on the line itself.
             let is_empty = rest.trim_start().is_empty() || rest.trim_start().starts_with('#');
             begin = if is_empty { at + line.len() } else { at };
@@ -83,8 +83,24 @@ fn parts(text: &str) -> Vec<(usize, &str)> {
     parts.into_iter().map(unmarked).filter(|(_, part)| !is_only_directives(part)).collect()
 }
 
+/// The part without lines at its end that say which version of YAML follows: they belong to the next document, as in files that
+/// were joined.
+fn without_last_directives(part: &str) -> &str {
+    let mut rest = part;
+    loop {
+        let line = rest.trim_end().rfind('\n').map_or(0, |end| end + 1);
+        if !rest[line..].starts_with(DIRECTIVE) {
+            return rest;
+        }
+        rest = &rest[..line];
+    }
+}
+
+/// What begins a line that says which version of YAML follows.
+const DIRECTIVE: &str = "%YAML ";
+
 /// Whether a part says only which version of YAML follows.
 fn is_only_directives(part: &str) -> bool {
     let mut lines = part.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.all(|line| line.starts_with("%YAML "))
+    lines.all(|line| line.starts_with(DIRECTIVE))
 }

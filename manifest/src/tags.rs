@@ -3,6 +3,7 @@
 
 use libyaml_safer::{Encoding, Scanner, TokenData};
 
+use crate::edits::original;
 use crate::source::offset;
 use crate::{SyntaxError, wording};
 
@@ -25,16 +26,16 @@ pub(crate) fn check(text: &str) -> Result<(), SyntaxError> {
     for token in scanner {
         match token {
             Ok(token) if matches!(token.data, TokenData::Tag { .. }) => {
-                let end = original(&commas, offset(token.end_mark.index));
+                let end = original(&commas, 1, offset(token.end_mark.index));
                 if commas.binary_search(&end).is_ok() {
-                    let at = original(&commas, offset(token.start_mark.index));
+                    let at = original(&commas, 1, offset(token.start_mark.index));
                     return Err(SyntaxError::new(at, "a tag right before a comma: the value is missing"));
                 }
             }
             Ok(_) => {}
             Err(error) => {
                 let error = wording::of_yaml(&spaced, &error);
-                return Err(SyntaxError { at: original(&commas, error.at).min(text.len()), ..error });
+                return Err(SyntaxError { at: original(&commas, 1, error.at).min(text.len()), ..error });
             }
         }
     }
@@ -77,18 +78,4 @@ fn spaced(text: &str, commas: &[usize]) -> String {
         copied = *comma;
     }
     spaced + &text[copied..] + "\n"
-}
-
-/// Where in the text a byte of the spaced text is: the nth comma has moved by n.
-fn original(commas: &[usize], at: usize) -> usize {
-    let (mut from, mut to) = (0, commas.len());
-    while from < to {
-        let middle = usize::midpoint(from, to);
-        if commas[middle] + middle < at {
-            from = middle + 1;
-        } else {
-            to = middle;
-        }
-    }
-    at - from
 }

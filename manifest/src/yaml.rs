@@ -1,12 +1,12 @@
 //! The syntax of a YAML document.
 
-use std::io::{Chain, Read as _};
 use std::rc::Rc;
 
 use libyaml_safer::{Encoding, Event, EventData, Parser, ScalarStyle};
 use serde_json::Value;
 
 use crate::building::{Anchors, MapBuilder};
+use crate::colons::Masked;
 use crate::node::{Content, Node};
 use crate::scalar::{MERGE, resolve};
 use crate::source::offset;
@@ -21,13 +21,23 @@ pub(crate) fn read(text: &str, start: usize) -> Result<Rc<Node>, SyntaxError> {
         let message = format!("the control character {} is not allowed in YAML", letter.escape_unicode());
         return Err(SyntaxError::new(start + at, message));
     }
-    tags::check(text).map_err(|error| SyntaxError { at: start + error.at, ..error })?;
+    parse(&Masked::plain(text), text.len(), start).or_else(|error| {
+        let Some(masked) = Masked::without_colons(text, error.at - start) else { return Err(error) };
+        // What explains more of the text is what is wrong with it.
+        parse(&masked, text.len(), start).map_err(|later| if later.at > error.at { later } else { error })
+    })
+}
+
+/// Reads a text that has this length, and lies at `start` of its file.
+fn parse(masked: &Masked, length: usize, start: usize) -> Result<Rc<Node>, SyntaxError> {
+    let place =
+        |error: SyntaxError| SyntaxError { at: start + masked.original(error.at).min(length), ..error };
+    tags::check(&masked.text).map_err(place)?;
     let mut parser = Parser::new();
     parser.set_encoding(Encoding::Utf8);
-    // The last line of a block scalar ends with the line, even if the file does not.
-    let end: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
-    parser.set_input(text.as_bytes().chain(end));
-    let mut reader = Reader { text, start, parser, anchors: Anchors::new(text.len()), open: Vec::new() };
+    parser.set_input(masked.text.as_bytes());
+    let mut reader =
+        Reader { masked, length, start, parser, anchors: Anchors::new(length), open: Vec::new() };
     let document = reader.document()?;
     reader.end()?;
     Ok(document)
@@ -40,9 +50,11 @@ fn is_allowed(letter: char) -> bool {
 }
 
 struct Reader<'a> {
-    text: &'a str,
+    masked: &'a Masked,
+    /// Length of the text, in bytes.
+    length: usize,
     start: usize,
-    parser: Parser<Chain<&'a [u8], &'a [u8]>>,
+    parser: Parser<&'a [u8]>,
     anchors: Anchors,
     /// The lists and maps around the next value.
     open: Vec<Open>,
@@ -70,15 +82,13 @@ enum Key {
 
 impl Reader<'_> {
     fn event(&mut self) -> Result<(usize, EventData), SyntaxError> {
-        let start = self.start;
+        // The line end that the text may lack is no place in it.
+        let place = |at: usize| self.start + self.masked.original(at).min(self.length);
         match self.parser.parse() {
-            Ok(Event { data, start_mark, .. }) => {
-                // The line end that the text may lack is no place in it.
-                Ok((start + offset(start_mark.index).min(self.text.len()), data))
-            }
+            Ok(Event { data, start_mark, .. }) => Ok((place(offset(start_mark.index)), data)),
             Err(error) => {
-                let error = wording::of_yaml(self.text, &error);
-                Err(SyntaxError { at: start + error.at, ..error })
+                let error = wording::of_yaml(&self.masked.text, &error);
+                Err(SyntaxError { at: place(error.at), ..error })
             }
         }
     }
@@ -91,7 +101,8 @@ impl Reader<'_> {
                 EventData::StreamStart { .. } | EventData::DocumentStart { .. } => None,
                 EventData::Alias { anchor } => self.alias(at, &anchor)?,
                 EventData::Scalar { anchor, tag, value, plain_implicit, style, .. } => {
-                    let word = Word { tag, is_plain: plain_implicit, style, text: value };
+                    let text = self.masked.restored(value);
+                    let word = Word { tag, is_plain: plain_implicit, style, text };
                     self.scalar(at, anchor, word)?
                 }
                 EventData::SequenceStart { anchor, .. } => self.open(at, anchor, Parts::List(Vec::new()))?,

@@ -139,6 +139,17 @@ fn white_space_is_where_people_leave_it() {
             json!([{"a": "http://x.y:80/z", "b": ["http://x.y", "a:b"]}]),
         ),
     ]);
+    // A word of flow style may end with a colon.
+    check(&[
+        (
+            "a: [echo, done:]\nb: {c:, d: e:}\n",
+            json!([{"a": ["echo", "done:"], "b": {"c:": null, "d": "e:"}}]),
+        ),
+        (
+            "a: [b:,\n c: d]\ne: 'f:, g:]'\nh: |\n  i:}\n# j:]\n",
+            json!([{"a": ["b:", {"c": "d"}], "e": "f:, g:]", "h": "i:}\n"}]),
+        ),
+    ]);
     // A block that the end of the file ends: its last line ends, too.
     check(&[("a: |\n  x", json!([{"a": "x\n"}])), ("a: >-\n  x\n  y", json!([{"a": "x y"}]))]);
 }
@@ -152,6 +163,7 @@ fn documents_are_cut_at_lines_that_begin_with_dashes() {
         ("a: 1\n...\n---\nb: 2\n... # end\n", json!([{"a": 1}, {"b": 2}])),
         ("--- # first\na: |\n  x\n---\nb: 2", json!([{"a": "x\n"}, {"b": 2}])),
         ("a: 1\n---\n{\"b\": 2}\n---\n[c]\n", json!([{"a": 1}, {"b": 2}, ["c"]])),
+        ("a: 1\n%YAML 1.1\n---\nb: 2\n%YAML 1.2\n\n---\nc: 3\n", json!([{"a": 1}, {"b": 2}, {"c": 3}])),
         // kubectl refuses these three.
         ("--- {a: 1}\n", json!([{"a": 1}])),
         ("%YAML 1.1\n---\na: 1\n", json!([{"a": 1}])),
@@ -224,6 +236,8 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         ("{\"a\": 1\n", "line 1, column 8: the JSON ends too early"),
         ("{\"a\": 1,\n \"b\": [1, 2}}", "line 2, column 12: "),
         ("{\"a\":1}{\"b\":2}{\"c\":3}\n]", "line 2, column 1: not JSON: `]` cannot be here"),
+        ("a: [b:]\nc: [d:{}]\n", "line 2, column 6: a text with `:` in it needs quotes here"),
+        ("a: [b:]\nc: !!int d\n", "line 2, column 4: `d` is not a whole number"),
         ("{\"a\": 1E400}", "line 1, column 7: a number that is too large"),
     ] {
         let error = read(text).unwrap_err();
@@ -257,6 +271,9 @@ fn every_field_has_its_place() {
             ("spec.labels[app.kubernetes.io/name]", "app.kubernetes.io/name"),
             ("spec.labels.app", "app"),
             ("spec.containers[7].name", "containers"),
+            // Without an index: the only one that it can be.
+            ("spec.containers.env.value", "value"),
+            ("spec.containers[0].env.valueFrom", "env"),
         ] {
             let found = text_at(field).trim_start_matches('"');
             assert!(found.starts_with(written), "{field}: {found}");

@@ -1,7 +1,7 @@
 //! What is known of pods before any of them is created: why they can never run on this host, if nobody adds
 //! anything to the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1 as core;
@@ -13,6 +13,7 @@ use super::environment::Variables;
 use super::pod::{Container, PodSpec, Slot, Volume};
 use super::workspace::Workspace;
 use super::{host_path, node, process, quantity, refusals};
+use crate::controllers::ROOT_CERTIFICATES;
 
 /// Why a pod can never run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub enum Obstacle {
 /// A field below `spec` of a pod, such as `containers[0].command`, with what it stands in the way of.
 pub type Finding = (String, Obstacle);
 
-/// All obstacles to pods with this `spec`, which is valid and has its defaults.
+/// All obstacles to pods with this `spec`, which is valid and has its defaults, one for each field.
 pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Finding> {
     // A valid spec can be read.
     let spec = PodSpec::deserialize(spec).unwrap_or_default();
@@ -49,6 +50,8 @@ pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Fin
     found.extend(programs(&spec, workspace));
     found.extend(objects(&spec));
     found.extend(resources(&spec));
+    let mut fields = HashSet::new();
+    found.retain(|(field, _)| fields.insert(field.clone()));
     found
 }
 
@@ -120,6 +123,8 @@ fn path_variable(container: &Container) -> Option<Variables> {
 
 const CONFIG_MAP: &str = "ConfigMap";
 const SECRET: &str = "Secret";
+/// Why a file of a projected volume is not given.
+const NOT_ISSUED: &str = "nobody issues it here, so the file would be missing: leave it out";
 
 /// The objects without which a pod waits.
 fn objects(spec: &PodSpec) -> Vec<Finding> {
@@ -141,12 +146,28 @@ fn of_volume(field: &str, volume: &Volume) -> Vec<Finding> {
     let projected = sources.enumerate().flat_map(|(index, source)| {
         let field = format!("{field}.projected.sources[{index}]");
         let (map, secret) = (source.config_map.as_ref(), source.secret.as_ref());
+        let issued = not_issued(source)
+            .map(|kind| (format!("{field}.{kind}"), Obstacle::Unsupported(NOT_ISSUED.into())));
         let map = map.and_then(|map| needs(&field, "configMap.name", CONFIG_MAP, &map.name, map.optional));
         let secret =
             secret.and_then(|secret| needs(&field, "secret.name", SECRET, &secret.name, secret.optional));
-        map.into_iter().chain(secret)
+        map.into_iter().chain(secret).chain(issued)
     });
     map.into_iter().chain(secret).chain(projected).collect()
+}
+
+/// What a projected volume would get from an issuer that is not there.
+fn not_issued(source: &core::VolumeProjection) -> Option<&'static str> {
+    match source {
+        core::VolumeProjection { service_account_token: Some(_), .. } => Some("serviceAccountToken"),
+        core::VolumeProjection { cluster_trust_bundle: Some(bundle), .. }
+            if bundle.optional != Some(true) =>
+        {
+            Some("clusterTrustBundle")
+        }
+        core::VolumeProjection { pod_certificate: Some(_), .. } => Some("podCertificate"),
+        _ => None,
+    }
 }
 
 fn of_container(field: &str, container: &Container) -> Vec<Finding> {
@@ -179,7 +200,8 @@ fn needs(
     name: &str,
     optional: Option<bool>,
 ) -> Option<Finding> {
-    let is_needed = !optional.unwrap_or(false) && !name.is_empty();
+    let is_there = kind == CONFIG_MAP && name == ROOT_CERTIFICATES;
+    let is_needed = !optional.unwrap_or(false) && !name.is_empty() && !is_there;
     is_needed.then(|| (format!("{field}.{below}"), Obstacle::Object(kind, name.to_owned())))
 }
 
@@ -277,6 +299,8 @@ mod tests {
             ("/no/such/program", false),
             ("./in-a-new-folder", false),
             ("$(PROGRAM)", true),
+            ("/etc", false),
+            ("/etc/passwd", false),
         ] {
             let missing: &[&str] = if is_there { &[] } else { &["containers[0].command"] };
             assert_eq!(of_container(json!({"command": [command]})), missing, "{command}");
@@ -303,9 +327,13 @@ mod tests {
             "volumes": [
                 {"name": "s", "secret": {"secretName": "db"}},
                 {"name": "p", "projected": {"sources": [{"downwardAPI": {}}, {"configMap": {"name": "m"}}]}},
+                {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
             ],
             "containers": [container(&json!({"envFrom": [{"secretRef": {"name": "db"}}]}))],
         });
+        // Each namespace has this one.
+        let root = json!([{"name": "r", "configMap": {"name": "kube-root-ca.crt"}}]);
+        assert_eq!(fields(&json!({"volumes": root, "containers": [container(&json!({}))]})), [""; 0]);
         let secret = || Obstacle::Object("Secret", "db".into());
         assert_eq!(
             found(&spec),
@@ -314,6 +342,10 @@ mod tests {
                 (
                     "volumes[1].projected.sources[1].configMap.name".into(),
                     Obstacle::Object("ConfigMap", "m".into())
+                ),
+                (
+                    "volumes[2].projected.sources[0].serviceAccountToken".into(),
+                    Obstacle::Unsupported(NOT_ISSUED.into())
                 ),
                 ("containers[0].envFrom[0].secretRef.name".into(), secret()),
             ]

@@ -4,6 +4,8 @@
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +27,9 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
 /// Size of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
+
+/// Permissions of which a program has one.
+const EXECUTABLE: u32 = 0o111;
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -137,7 +142,15 @@ pub(super) fn locate(
     let directory = directory.unwrap_or(Path::new(""));
     if name.contains('/') {
         let program = directory.join(name);
-        return if program.exists() { Ok(program) } else { Err(StartError::NoSuchFile(name.to_owned())) };
+        let Ok(found) = std::fs::metadata(&program) else {
+            return Err(StartError::NoSuchFile(name.to_owned()));
+        };
+        let kind = match found.mode() & EXECUTABLE {
+            _ if found.is_dir() => ErrorKind::IsADirectory,
+            0 => ErrorKind::PermissionDenied,
+            _ => return Ok(program),
+        };
+        return Err(StartError::System(name.to_owned(), kind.into()));
     }
     let path = environment.get("PATH").map(OsString::from);
     which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.to_owned()))

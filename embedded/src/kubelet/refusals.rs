@@ -1,7 +1,8 @@
 //! What of a pod can never be given on this host, as its spec alone says. It is decided before anything of the
 //! pod starts: a process would otherwise find the host's own file where it expects one of its pod.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Component, Path};
 
 use super::pod::{Container, PodSpec, SecurityContext, Slot, Volume, VolumeMount};
 use super::volumes;
@@ -12,6 +13,9 @@ pub(super) const FAILED_MOUNT: &str = "FailedMount";
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
 /// Reason of a container without a program.
 pub(super) const CREATE_ERROR: &str = "CreateContainerError";
+/// Fields that name the user of a container.
+const RUN_AS_USER: &str = "runAsUser";
+const RUN_AS_NON_ROOT: &str = "runAsNonRoot";
 
 /// A field of a pod that this kubelet cannot follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +28,15 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-/// All refusals of a pod, in the order of its fields.
+/// All refusals of a pod, in the order of its fields, one for each field.
 pub(super) fn of(spec: &PodSpec) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     for (index, volume) in spec.volumes.iter().enumerate() {
-        let field = format!("volumes[{index}]");
         let unsupported = volumes::unsupported(volume);
-        refusals.extend(unsupported.map(|message| Refusal { field, reason: FAILED_MOUNT, message }));
+        refusals.extend(unsupported.map(|(kind, message)| {
+            let field = format!("volumes[{index}].{kind}");
+            Refusal { field, reason: FAILED_MOUNT, message }
+        }));
     }
     for slot in spec.slots() {
         let container = spec.container(slot);
@@ -39,14 +45,21 @@ pub(super) fn of(spec: &PodSpec) -> Vec<Refusal> {
             Refusal { field, reason, message }
         };
         refusals.extend(command(container).err().map(|message| refuse("command", CREATE_ERROR, message)));
-        let user = user(&container.security_context, &spec.security_context);
-        refusals.extend(user.map(|message| refuse("securityContext", CONFIG_ERROR, message)));
+        let own = &container.security_context;
+        refusals.extend(user(own, &spec.security_context).map(|(field, message)| {
+            let context = if own.names(field) { format!("{}.", slot.field()) } else { String::new() };
+            Refusal { field: format!("{context}securityContext.{field}"), reason: CONFIG_ERROR, message }
+        }));
+        let outside = starts_outside(spec, container);
+        refusals.extend(outside.map(|message| refuse("workingDir", CONFIG_ERROR, message)));
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             let field = format!("volumeMounts[{index}].mountPath");
             let message = not_mounted(spec, container, mount);
             refusals.extend(message.map(|message| refuse(&field, FAILED_MOUNT, message)));
         }
     }
+    let mut fields = HashSet::new();
+    refusals.retain(|refusal| fields.insert(refusal.field.clone()));
     refusals
 }
 
@@ -65,27 +78,52 @@ pub(super) fn command(container: &Container) -> Result<(&String, &[String]), Str
     })
 }
 
-/// Why a container cannot have its user: processes can only run as that of this process.
-fn user(container: &SecurityContext, pod: &SecurityContext) -> Option<String> {
+/// Why a container cannot have its user, and the field that says which: processes can only run as that of this process.
+fn user(container: &SecurityContext, pod: &SecurityContext) -> Option<(&'static str, String)> {
     let ours = rustix::process::geteuid().as_raw();
     let non_root = container.run_as_non_root.or(pod.run_as_non_root).unwrap_or(false);
     match container.run_as_user.or(pod.run_as_user) {
         Some(user) if user != i64::from(ours) => {
-            Some(format!("runAsUser {user}: the local kubelet runs containers as its own user, {ours}, only"))
+            let text =
+                format!("the local kubelet runs containers as its own user, {ours}, only, not as {user}");
+            Some((RUN_AS_USER, text))
         }
         _ if non_root && ours == 0 => {
-            Some("container has runAsNonRoot and the local kubelet runs as root".to_owned())
+            let text = "container has runAsNonRoot and the local kubelet runs as root";
+            Some((RUN_AS_NON_ROOT, text.to_owned()))
         }
         _ => None,
     }
+}
+
+/// Why a container would start in a folder of this host that its pod does not name: it would write there.
+fn starts_outside(spec: &PodSpec, container: &Container) -> Option<String> {
+    let given = container.working_dir.as_deref().filter(|given| !given.is_empty())?;
+    let path = Path::new(given);
+    if path.is_relative() && path.components().any(|part| part == Component::ParentDir) {
+        return Some(format!(
+            "{given} may leave the pod's own folder: write it without `..`, or as a path of this machine"
+        ));
+    }
+    let within = |mount: &&VolumeMount| path.starts_with(&mount.mount_path);
+    let VolumeMount { name, .. } =
+        container.volume_mounts.iter().filter(within).find(|mount| !is_found(spec, mount))?;
+    Some(format!(
+        "{given} is the host's own, not that of volume {name:?}: leave workingDir out, and begin with `cd ${}`",
+        volumes::variable(name)
+    ))
+}
+
+/// Whether the path of a mount is the volume itself.
+fn is_found(spec: &PodSpec, mount: &VolumeMount) -> bool {
+    spec.volumes.iter().any(|volume| volume.name == mount.name && is_in_place(volume, mount))
 }
 
 /// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
 /// the volume is a path of this host that has the same name in the container.
 fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
     let variable = volumes::variable(&mount.name);
-    let volume = spec.volumes.iter().find(|volume| volume.name == mount.name);
-    if volume.is_some_and(|volume| is_in_place(volume, mount)) || uses(container, &variable) {
+    if is_found(spec, mount) || uses(container, &variable) {
         return None;
     }
     let VolumeMount { name, mount_path, .. } = mount;
@@ -109,6 +147,16 @@ fn uses(container: &Container, variable: &str) -> bool {
 fn names(text: &str, variable: &str) -> bool {
     let goes_on = |tail: &str| tail.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
     text.match_indices(variable).any(|(at, found)| !goes_on(&text[at + found.len()..]))
+}
+
+impl SecurityContext {
+    /// Whether it has this field.
+    fn names(&self, field: &str) -> bool {
+        match field {
+            RUN_AS_USER => self.run_as_user.is_some(),
+            _ => self.run_as_non_root.is_some(),
+        }
+    }
 }
 
 impl Slot {
@@ -172,7 +220,40 @@ mod tests {
                 "volumeMounts": [{"name": "b", "mountPath": "/b"}],
             }],
         }));
-        let user = ["initContainers[0].securityContext", "containers[0].securityContext"];
-        assert_eq!(found, ["volumes[0]", "initContainers[0].command", user[0], user[1]]);
+        assert_eq!(found, ["volumes[0].nfs", "initContainers[0].command", "securityContext.runAsUser"]);
+        let own = json!({"name": "c", "command": ["true"], "securityContext": {"runAsUser": other}});
+        let found = fields(json!({"containers": [own]}));
+        assert_eq!(found, ["containers[0].securityContext.runAsUser"]);
+    }
+
+    #[test]
+    fn a_container_starts_in_no_folder_of_the_host_that_its_pod_does_not_name() {
+        let starts = |directory: &str, volume: Value| {
+            fields(json!({
+                "volumes": [{"name": "v", "emptyDir": {}}, volume],
+                "containers": [{
+                    "name": "c", "command": ["ls", "$(YARDMASTER_VOLUME_V)"], "workingDir": directory,
+                    "volumeMounts": [{"name": "v", "mountPath": "/work"}, {"name": "h", "mountPath": "/data"}],
+                }],
+            }))
+        };
+        let host = || json!({"name": "h", "hostPath": {"path": "/data"}});
+        for (directory, is_refused) in [
+            ("", false),
+            ("below", false),
+            ("./below", false),
+            ("..", true),
+            ("below/../../..", true),
+            ("/data", false),
+            ("/data/below", false),
+            ("/workshop", false),
+            ("/work", true),
+            ("/work/", true),
+            ("/work/below", true),
+            ("/work/../etc", true),
+        ] {
+            let refused: &[&str] = if is_refused { &["containers[0].workingDir"] } else { &[] };
+            assert_eq!(starts(directory, host()), refused, "{directory}");
+        }
     }
 }

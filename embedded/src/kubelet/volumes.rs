@@ -67,17 +67,17 @@ async fn on_host(source: &core::HostPathVolumeSource) -> Result<PathBuf, SetupEr
     Ok(PathBuf::from(&source.path))
 }
 
-/// Why a volume is of a kind that no folder can stand for.
-pub(super) fn unsupported(volume: &Volume) -> Option<String> {
+/// The kind of a volume that no folder can stand for, and why it is not given.
+pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
     let is_folder = volume.empty_dir.is_some()
         || volume.host_path.is_some()
         || volume.config_map.is_some()
         || volume.secret.is_some()
         || volume.downward_api.is_some()
         || volume.projected.is_some();
-    let kind = || volume.other.keys().next().map_or("unknown", String::as_str);
+    let kind = volume.other.keys().next().map_or("unknown", String::as_str);
     (!is_folder).then(|| {
-        format!("volume {:?}: a {} volume is not supported by the local kubelet", volume.name, kind())
+        (kind, format!("volume {:?}: a {kind} volume is not supported by the local kubelet", volume.name))
     })
 }
 
@@ -103,7 +103,7 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
         projected(client, pod, source).await
     } else {
         // Refused before.
-        Err(SetupError::refused(FAILED_MOUNT, unsupported(volume).unwrap_or_default()))
+        Err(SetupError::refused(FAILED_MOUNT, unsupported(volume).unwrap_or_default().1))
     };
     files.map(Some)
 }

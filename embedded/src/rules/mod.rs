@@ -84,10 +84,30 @@ pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
     if causes.is_empty() { Ok(job) } else { Err(causes) }
 }
 
+/// All reasons why a Kubernetes API server would refuse the pods of this Job, which it has taken: the rules of pods are stricter
+/// than those of their templates.
+pub fn refusals_of_pods(job: &Value) -> Vec<Cause> {
+    let mut pod = job["spec"]["template"].clone();
+    let namespace = job["metadata"]["namespace"].clone();
+    let metadata = metadata::object_at(&mut pod, "metadata");
+    metadata.insert("name".into(), SAMPLE_POD.into());
+    metadata.insert("namespace".into(), namespace);
+    metadata.insert("uid".into(), SAMPLE_UID.into());
+    // As by the admission of accounts.
+    metadata::default_text(metadata::object_at(&mut pod, "spec"), "serviceAccountName", "default");
+    let rules = PodStrategy;
+    rules.default_object(&mut pod);
+    rules.prepare_create(&mut pod);
+    let in_job = |cause: Cause| Cause { field: format!("spec.template.{}", cause.field), ..cause };
+    rules.validate_create(&pod).into_iter().map(in_job).collect()
+}
+
 /// Maximum length of the part of `generateName` in the name, in bytes.
 const GENERATE_NAME_MAX: usize = 58;
 /// A suffix like those that the server generates.
 const SAMPLE_SUFFIX: &str = "bcdfg";
+/// A name of a pod.
+const SAMPLE_POD: &str = "sample";
 /// A uid like those that the server generates.
 const SAMPLE_UID: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -235,6 +255,13 @@ mod tests {
         assert_eq!(fields(indexed), wanted);
         let unknown = fields(json!({"paralellism": 2}));
         assert_eq!(unknown, [(CauseReason::Invalid, "spec.paralellism".to_owned())]);
+        let image = |image: &str| {
+            let mut manifest = manifest(json!({}));
+            manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+            refusals_of_pods(&job_of_manifest(&manifest).unwrap())
+        };
+        assert_eq!(image("i"), []);
+        assert_eq!(image(" i")[0].field, "spec.template.spec.containers[0].image");
         let mistyped = fields(json!({"parallelism": "2"}));
         assert_eq!(mistyped, [(CauseReason::TypeInvalid, "spec.parallelism".to_owned())]);
     }

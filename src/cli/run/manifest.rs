@@ -11,6 +11,7 @@ use yardmaster_manifest::{Content, Node, Repeated, Source};
 #[cfg(feature = "embedded")]
 use super::check;
 use super::{Host, export, refusal};
+use crate::telemetry::printable::OneLine;
 
 /// A Job to create.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub(super) fn load(
     if loader.loaded.manifests.is_empty() && loader.problems.is_empty() {
         loader.problems.push(format!("{}: no Job in it", label(&files[0])));
     }
+    // Kubernetes checks some values twice, as those of both labels with the name of the Job.
+    loader.problems.dedup();
     if loader.problems.is_empty() { Ok(loader.loaded) } else { Err(loader.problems) }
 }
 
@@ -64,6 +67,9 @@ struct Loader<'a> {
     names: HashMap<(String, String), String>,
 }
 
+/// What a document says it is.
+type Type<'a> = (Option<&'a str>, Option<&'a str>);
+
 /// A file that is being read.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
@@ -74,7 +80,7 @@ struct Origin<'a> {
 impl Origin<'_> {
     /// A line about a place in the file.
     fn line(&self, at: usize, text: impl Display) -> String {
-        format!("{}: {}: {text}", self.label, self.source.position(at))
+        format!("{}: {}: {}", self.label, self.source.position(at), OneLine(&text.to_string()))
     }
 }
 
@@ -89,23 +95,26 @@ impl Loader<'_> {
         let origin = Origin { label: &label, source: &source };
         for document in source.documents() {
             match document {
-                Ok(document) => self.document(origin, &document),
+                Ok(document) => self.document(origin, &document, (None, None)),
                 Err(error) => self.problems.push(origin.line(error.at, error)),
             }
         }
     }
 
-    fn document(&mut self, origin: Origin<'_>, document: &Node) {
-        if document.is_null() {
-            return;
-        }
-        let known = match (document.text("apiVersion"), document.text("kind")) {
-            (Some("batch/v1"), Some("Job")) => return self.job(origin, document),
-            (Some("v1"), Some("List")) | (Some("batch/v1"), Some("JobList")) => {
-                return document.list("items").iter().for_each(|item| self.document(origin, item));
-            }
-            (_, None) if !matches!(document.content, Content::Map(_)) => {
+    /// Reads a document. One that says nothing of its type is of the type that the list around it has.
+    fn document(&mut self, origin: Origin<'_>, document: &Node, listed: Type<'_>) {
+        let given = (document.text("apiVersion"), document.text("kind"));
+        let known = match if given == (None, None) { listed } else { given } {
+            _ if !matches!(document.content, Content::Map(_)) => {
                 ("", "not a manifest: expected fields such as `kind: Job`".to_owned())
+            }
+            _ if is_mistyped(document, "apiVersion") => {
+                ("apiVersion", "apiVersion: must be a string".to_owned())
+            }
+            _ if is_mistyped(document, "kind") => ("kind", "kind: must be a string".to_owned()),
+            (Some("batch/v1"), Some("Job")) => return self.job(origin, document),
+            (version, Some(kind)) if kind.ends_with("List") && document.get("items").is_some() => {
+                return self.list(origin, document, (version, kind.strip_suffix("List")));
             }
             (_, None) => ("kind", "kind: Required value: yardmaster runs batch/v1 Job".to_owned()),
             (version, Some("Job")) => {
@@ -119,10 +128,25 @@ impl Loader<'_> {
         self.problems.push(origin.line(document.place(field), text));
     }
 
+    /// Reads the elements of a list, which may lack their type: that of a `JobList` is `Job`, that of a `List` is not known.
+    fn list(&mut self, origin: Origin<'_>, document: &Node, (version, kind): Type<'_>) {
+        let listed = (version, kind.filter(|kind| !kind.is_empty()));
+        match document.get("items").map(|items| (items.is_null(), &items.content)) {
+            Some((_, Content::List(items))) => {
+                items.iter().for_each(|item| self.document(origin, item, listed));
+            }
+            None | Some((true, _)) => {}
+            Some(_) => self.problems.push(origin.line(document.place("items"), "items: must be a list")),
+        }
+    }
+
     fn job(&mut self, origin: Origin<'_>, document: &Node) {
         let line = |field: &str, text: &str| origin.line(document.place(field), text);
         let mut job = document.to_value();
-        let given = job["metadata"]["namespace"].as_str().map(str::to_owned);
+        job["apiVersion"] = json!("batch/v1");
+        job["kind"] = json!("Job");
+        let given =
+            job["metadata"]["namespace"].as_str().filter(|given| !given.is_empty()).map(str::to_owned);
         if let (Some(given), Some(wanted)) = (&given, self.namespace)
             && given != wanted
         {
@@ -130,7 +154,10 @@ impl Loader<'_> {
             return self.problems.push(line("metadata.namespace", &text));
         }
         let namespace = given.or(self.namespace.map(str::to_owned)).unwrap_or_else(|| "default".into());
-        if job["metadata"].is_object() {
+        // A namespace of a wrong type stays, so that it is refused.
+        if job["metadata"].is_object()
+            && matches!(&job["metadata"]["namespace"], Value::Null | Value::String(_))
+        {
             job["metadata"]["namespace"] = json!(namespace);
         }
         if let Some(name) = job["metadata"]["name"].as_str() {
@@ -172,6 +199,11 @@ impl Loader<'_> {
             export::clean(job);
         }
     }
+}
+
+/// Whether a field is there, and is no text.
+fn is_mistyped(document: &Node, field: &str) -> bool {
+    document.get(field).is_some_and(|value| !value.is_null()) && document.text(field).is_none()
 }
 
 fn label(file: &Path) -> String {
