@@ -2,7 +2,7 @@
 //! anything to the cluster.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -87,8 +87,7 @@ fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
             continue;
         }
         let Some(environment) = path_variable(container) else { continue };
-        if let Some(directory) = missing_directory(container).filter(|_| place == 0) {
-            let text = format!("there is no directory {directory} on this machine");
+        if let Some(text) = missing_directory(container, workspace).filter(|_| place == 0) {
             found.push((format!("{}.workingDir", slot.field()), Obstacle::NotOnHost(text)));
             continue;
         }
@@ -106,8 +105,16 @@ fn working_dir(container: &Container) -> Option<&str> {
     container.working_dir.as_deref().filter(|directory| directory.starts_with('/'))
 }
 
-fn missing_directory(container: &Container) -> Option<&str> {
-    working_dir(container).filter(|directory| !std::path::Path::new(directory).is_dir())
+/// Why the directory in which a container starts is not there. A new folder of a pod has none in it.
+fn missing_directory(container: &Container, workspace: Workspace) -> Option<String> {
+    let given = container.working_dir.as_deref()?;
+    let path = Path::new(given);
+    let is_inside = path.components().any(|part| matches!(part, Component::Normal(_)));
+    if path.is_absolute() || workspace == Workspace::OfHost {
+        return (!given.is_empty() && !path.is_dir())
+            .then(|| format!("there is no directory {given} on this machine"));
+    }
+    is_inside.then(|| format!("there is no directory {given} in the new folder of a pod"))
 }
 
 /// `PATH` of a container; `None` if its value is not known yet. An `envFrom` that has one is not expected.
@@ -267,6 +274,8 @@ fn bytes(amount: f64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
     use serde_json::json;
 
     use super::*;
@@ -305,7 +314,19 @@ mod tests {
             let missing: &[&str] = if is_there { &[] } else { &["containers[0].command"] };
             assert_eq!(of_container(json!({"command": [command]})), missing, "{command}");
         }
-        assert_eq!(of_container(json!({"workingDir": "/no/such"})), ["containers[0].workingDir"]);
+        for directory in ["/no/such", "made-by-nobody", "$(HOME)"] {
+            assert_eq!(of_container(json!({"workingDir": directory})), ["containers[0].workingDir"]);
+        }
+        for directory in ["", ".", "/"] {
+            assert_eq!(of_container(json!({"workingDir": directory})), [""; 0]);
+        }
+        let script = tempfile::NamedTempFile::new().unwrap();
+        std::fs::set_permissions(script.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for (interpreter, is_there) in [("/bin/sh", true), (" /bin/sh -e", true), ("/no/such", false)] {
+            std::fs::write(script.path(), format!("#!{interpreter}\n")).unwrap();
+            let missing: &[&str] = if is_there { &[] } else { &["containers[0].command"] };
+            assert_eq!(of_container(json!({"command": [script.path()]})), missing, "{interpreter}");
+        }
         // A path that an earlier container may make, and a PATH that is not known.
         let later =
             json!({"initContainers": [container(&json!({}))], "containers": [{"command": ["/made/later"]}]});

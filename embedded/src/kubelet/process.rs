@@ -4,7 +4,8 @@
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,6 +29,8 @@ const PIECE: usize = 16 * 1024;
 /// Size of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
 
+/// Bytes of the first line of a script that systems read.
+const FIRST_LINE: u64 = 256;
 /// Permissions of which a program has one.
 const EXECUTABLE: u32 = 0o111;
 
@@ -148,12 +151,28 @@ pub(super) fn locate(
         let kind = match found.mode() & EXECUTABLE {
             _ if found.is_dir() => ErrorKind::IsADirectory,
             0 => ErrorKind::PermissionDenied,
-            _ => return Ok(program),
+            _ => return with_interpreter(program),
         };
         return Err(StartError::System(name.to_owned(), kind.into()));
     }
     let path = environment.get("PATH").map(OsString::from);
-    which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.to_owned()))
+    let found = which::which_in(name, path, directory);
+    found.map_err(|_| StartError::NotFound(name.to_owned())).and_then(with_interpreter)
+}
+
+/// The program, if there is what runs it: the interpreter that the first line of a script names.
+fn with_interpreter(program: PathBuf) -> Result<PathBuf, StartError> {
+    let mut line = Vec::new();
+    // A program that cannot be read may still run.
+    let _unread = File::open(&program)
+        .and_then(|file| BufReader::new(file.take(FIRST_LINE)).read_until(b'\n', &mut line));
+    let interpreter = line.strip_prefix(b"#!").map(|rest| String::from_utf8_lossy(rest).into_owned());
+    match interpreter.as_deref().and_then(|rest| rest.split_whitespace().next()) {
+        Some(missing) if missing.starts_with('/') && !Path::new(missing).exists() => {
+            Err(StartError::NoSuchFile(missing.to_owned()))
+        }
+        _ => Ok(program),
+    }
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of

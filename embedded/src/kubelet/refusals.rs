@@ -145,8 +145,9 @@ fn uses(container: &Container, variable: &str) -> bool {
 }
 
 fn names(text: &str, variable: &str) -> bool {
-    let goes_on = |tail: &str| tail.starts_with(|next: char| next.is_ascii_alphanumeric() || next == '_');
-    text.match_indices(variable).any(|(at, found)| !goes_on(&text[at + found.len()..]))
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    text.match_indices(variable)
+        .any(|(at, found)| !text[..at].ends_with(is_part) && !text[at + found.len()..].starts_with(is_part))
 }
 
 impl SecurityContext {
@@ -198,7 +199,9 @@ mod tests {
         let refused = ["containers[0].volumeMounts[0].mountPath"];
         assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls /work"), refused);
         assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls $YARDMASTER_VOLUME_WORK_DIR"), [""; 0]);
-        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls $YARDMASTER_VOLUME_WORK_DIR_2"), refused);
+        for other in ["$YARDMASTER_VOLUME_WORK_DIR_2", "$MY_YARDMASTER_VOLUME_WORK_DIR"] {
+            assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), &format!("ls {other}")), refused);
+        }
         assert_eq!(mounts(host(), at("/data/"), "ls"), [""; 0]);
         assert_eq!(mounts(host(), at("/other"), "ls"), refused);
         assert_eq!(mounts(host(), json!({"mountPath": "/data", "subPath": "a"}), "ls"), refused);

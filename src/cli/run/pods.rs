@@ -166,7 +166,7 @@ fn causes(pod: &PodView) -> Vec<Cause> {
         let text = format!("{reason}{}", message.unwrap_or_default());
         causes.push(Cause { kind: reason.to_string(), text, run: None });
     }
-    let (has_failed, failed_itself) = (status.phase == "Failed", !causes.is_empty());
+    let has_failed = status.phase == "Failed";
     for container in status.containers() {
         // Before the pod has failed only runs count that were followed by another: sidecars are stopped.
         let run = if has_failed { container.state.get("terminated").map(|end| (end, false)) } else { None };
@@ -176,8 +176,8 @@ fn causes(pod: &PodView) -> Vec<Cause> {
         };
         let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
         let reason = end.reason.clone().unwrap_or_else(|| "Error".into());
-        // Of a container that was never found, the pod's own reason says more.
-        if failed_itself && reason == "ContainerStatusUnknown" {
+        // Of a container that was never found, the reason of its pod or of an earlier container says more.
+        if !causes.is_empty() && reason == "ContainerStatusUnknown" {
             continue;
         }
         let kind = format!("container {}: exit code {code} ({reason})", container.name);
@@ -238,6 +238,11 @@ mod tests {
         assert_eq!(texts(failed.clone()), ["FailedMount: volume \"a\""]);
         let failure = failure(&pod(failed.clone()), &causes(&pod(failed))).unwrap();
         assert_eq!(failure.what, "FailedMount: volume \"a\"");
+        let init = ended("init", "state", 9, "Error");
+        assert_eq!(
+            texts(json!({"phase": "Failed", "initContainerStatuses": [init], "containerStatuses": [lost]})),
+            ["container init: exit code 9 (Error)"]
+        );
         assert_eq!(
             texts(json!({"phase": "Failed", "containerStatuses": [lost]})),
             ["container main: exit code 137 (ContainerStatusUnknown)"]
