@@ -158,11 +158,11 @@ fn types_and_namespaces_are_texts() {
         (list("[]"), "no Job in it"),
         (
             json!({"apiVersion": "v1", "kind": "List", "items": [untyped("a")]}).to_string(),
-            "line 1, column 34: kind: Required",
+            "line 1, column 29: kind: Required",
         ),
         (
             json!({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {}}]}).to_string(),
-            "line 1, column 34: kind Pod is not",
+            "line 1, column 29: kind Pod is not",
         ),
     ] {
         let (code, errors) = run(text.clone(), &[]);
