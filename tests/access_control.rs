@@ -155,7 +155,7 @@ async fn refusals_have_the_words_of_kubernetes() {
 #[tokio::test]
 async fn users_without_roles_may_look_at_the_server_and_at_their_own_rights() {
     let server = Server::start().await;
-    for path in ["/version", "/healthz", "/apis", "/api/v1", "/apis/batch/v1", "/openapi/v3"] {
+    for path in ["/version", "/healthz", "/apis", "/api/v1", "/apis/batch/v1", "/openapi/v2", "/openapi/v3"] {
         ok(&server.jane, "GET", path, None).await;
     }
     let anonymous = client(server.server.kubeconfig_with(None)).await;

@@ -188,6 +188,27 @@ async fn the_namespace_of_the_leases_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_controller_that_runs_is_found_and_a_name_that_does_not_fit_is_told() {
+    let stage = Stage::start().await;
+    let mut replica = Background::start(stage.controller().args(["--controller-name", REPLACEMENT]));
+    let leases: Api<Lease> = Api::default_namespaced(stage.client());
+    while leases.list(&ListParams::default()).await.unwrap().items.len() < 6 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let found = stage.check(&[]);
+    assert_eq!(found.code, Some(0), "{}", found.json);
+    assert!(found.message("replicas").starts_with(REPLACEMENT), "{}", found.json);
+
+    let found = stage.check(&["--controller-name", "example.com/jobs"]);
+    assert_eq!((found.code, found.names("failed")), (Some(1), vec!["replicas"]), "{}", found.json);
+    let told = format!("no replica runs as example.com/jobs; replicas run as {REPLACEMENT}");
+    assert_eq!(found.message("replicas"), told);
+    replica.signal(Signal::SIGTERM);
+    assert_eq!(replica.exit_code(), Some(0));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_controller_shards_are_unowned_and_the_probe_job_waits() {
     let stage = Stage::start().await;
     let found = stage.check(&["--wait", "1s"]);

@@ -63,45 +63,129 @@ impl Files {
 fn bad_manifests_are_refused_in_one_line() {
     let files = Files::new();
     for (name, text, expected) in [
-        ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2: "),
-        ("text.yaml", "just words\n", "line 1: "),
+        ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2, column 5: `,` or `]` is missing"),
+        ("text.yaml", "just words\n", "line 1, column 1: not a manifest"),
         ("empty.yaml", "", "no Job in it"),
         (
             "unknown.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  paralelism: 2\n  template"),
-            "unknown field \"spec.paralelism\" (line 6)",
+            "line 6, column 3: unknown field \"spec.paralelism\"",
         ),
         (
             "nested.yaml",
             &JOB.replace("image:", "imagee:"),
-            "unknown field \"spec.template.spec.containers[0].imagee\"",
+            "line 11, column 9: unknown field \"spec.template.spec.containers[0].imagee\"",
         ),
-        ("twice.yaml", &JOB.replace("kind: Job\n", "kind: Job\nkind: Job\n"), "line 3: "),
         (
             "kind.yaml",
             &JOB.replace("Job", "Deployment"),
-            "kind Deployment is not supported: yardmaster runs batch/v1 Job",
+            "line 2, column 1: kind Deployment is not supported: yardmaster runs batch/v1 Job",
         ),
-        ("version.yaml", &JOB.replace("batch/v1", "batch/v2"), "apiVersion batch/v2 is not supported"),
+        (
+            "version.yaml",
+            &JOB.replace("batch/v1", "batch/v2"),
+            "line 1, column 1: apiVersion batch/v2 is not supported",
+        ),
         ("no-kind.yaml", &JOB.replace("kind: Job\n", ""), "kind: Required value"),
         (
             "type.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  parallelism: many\n  template"),
-            "spec.parallelism",
+            "line 6, column 3: spec.parallelism: must be a whole number of 32 bits, but is a string",
         ),
         (
             "value.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  parallelism: -1\n  template"),
-            "spec.parallelism: Invalid value: -1: must be greater than or equal to 0 (line 6)",
+            "line 6, column 3: spec.parallelism: Invalid value: -1: must be greater than or equal to 0",
         ),
         ("policy.yaml", &JOB.replace("Never", "Always"), "spec.template.spec.restartPolicy: "),
         ("name.yaml", &JOB.replace("sample", "Not_A_Name"), "metadata.name: Invalid value: \"Not_A_Name\""),
-        ("syntax.json", "{\"kind\": \"Job\"", "line 1: "),
+        ("syntax.json", "{\"kind\": \"Job\"", "line 1, column 15: the JSON ends too early"),
     ] {
         let path = files.write(name, text);
         let (code, errors) = run(std::slice::from_ref(&path));
         assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
         assert!(errors[0].starts_with(&format!("{}: ", path.display())), "{errors:?}");
+        assert!(errors[0].contains(expected), "{name}: {errors:?}");
+    }
+}
+
+/// What could never run here is refused before anything starts, with the field and a way out.
+#[test]
+fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
+    let files = Files::new();
+    let pod =
+        |more: &str| JOB.replace("restartPolicy: Never", &format!("restartPolicy: Never\n      {more}"));
+    let container = |more: &str| JOB.replace("image:", &format!("{more}\n        image:"));
+    let volume = "volumes: [{name: data, emptyDir: {}}]";
+    let mounted =
+        pod(volume).replace("image:", "volumeMounts: [{name: data, mountPath: /opt}]\n        image:");
+    let program = JOB.lines().map(|line| if line.trim_start().starts_with("command") { "" } else { line });
+    for (name, text, expected) in [
+        ("command.yaml", &program.collect::<Vec<_>>().join("\n"), "containers[0].command: "),
+        ("mount.yaml", &mounted, "containers[0].volumeMounts[0].mountPath: "),
+        (
+            "volume.yaml",
+            &pod("volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]"),
+            "volumes[0].persistentVolumeClaim: ",
+        ),
+        ("secret.yaml", &container("envFrom: [{secretRef: {name: db}}]"), "Secret \"db\" does not exist"),
+        ("gpu.yaml", &container("resources: {limits: {nvidia.com/gpu: 8}}"), "8 of nvidia.com/gpu"),
+        (
+            "memory.yaml",
+            &container("resources: {requests: {memory: 900Ti}}"),
+            "of memory: this machine has only",
+        ),
+        ("folder.yaml", &container("workingDir: /no/such/folder"), "containers[0].workingDir: "),
+        ("node.yaml", &pod("nodeName: worker-7"), "there is no node worker-7"),
+        ("up.yaml", &container("workingDir: ../.."), "containers[0].workingDir: "),
+        ("file.yaml", &JOB.replace("\"true\"", "/etc/passwd"), "containers[0].command: "),
+        (
+            "user.yaml",
+            &pod("securityContext: {runAsUser: 54321}"),
+            "spec.template.spec.securityContext.runAsUser: ",
+        ),
+        (
+            "token.yaml",
+            &pod("volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}]}}]"),
+            "volumes[0].projected.sources[0].serviceAccountToken: ",
+        ),
+        (
+            "config.yaml",
+            &"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n".to_owned(),
+            "`yardmaster cluster` takes it",
+        ),
+        ("helm.yaml", &format!("{{{{- if .Values.on }}}}\n{JOB}{{{{- end }}}}\n"), "helm template"),
+    ] {
+        let path = files.write(name, text);
+        let (code, errors) = run(std::slice::from_ref(&path));
+        assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
+        assert!(errors[0].contains(expected), "{name}: {errors:?}");
+        let way_out = ["--kubeconfig", "helm template"];
+        assert!(way_out.iter().any(|way| errors[0].contains(way)), "{name}: {errors:?}");
+        assert!(errors[0].contains("yaml: line "), "{name}: {errors:?}");
+    }
+}
+
+/// An API server takes these Jobs. Nothing of them would ever run here, and nobody could change that.
+#[test]
+fn jobs_that_would_only_wait_are_refused_before_the_start() {
+    let files = Files::new();
+    let owner = "{apiVersion: batch/v1, kind: CronJob, name: nightly, uid: 3c21}";
+    for (name, text, expected) in [
+        (
+            "image.yaml",
+            JOB.replace("image: none", "image: ' none'"),
+            "line 11, column 9: spec.template.spec.containers[0].image: ",
+        ),
+        (
+            "owner.yaml",
+            JOB.replace("metadata:\n", &format!("metadata:\n  ownerReferences: [{owner}]\n")),
+            "line 4, column 3: metadata.ownerReferences: the owner CronJob \"nightly\" is not there",
+        ),
+    ] {
+        let path = files.write(name, &text);
+        let (code, errors) = run(std::slice::from_ref(&path));
+        assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
         assert!(errors[0].contains(expected), "{name}: {errors:?}");
     }
 }
@@ -124,7 +208,9 @@ fn all_problems_of_all_files_are_reported_at_once() {
     let (code, errors) = run(&[good.clone(), bad.clone(), files.path("missing.yaml")]);
     assert_eq!(code, 2);
     // Three Jobs share one name: two duplicates.
-    let defined = format!("{}: Job default/sample is already defined in {}", bad.display(), good.display());
+    let place = "line 4, column 3";
+    let text = format!("Job default/sample is already defined in {}, {place}", good.display());
+    let defined = format!("{}: {place}: {text}", bad.display());
     assert_eq!(errors[0], defined);
     assert_eq!(errors.len(), 4, "{errors:?}");
 }
@@ -134,8 +220,10 @@ fn standard_input_is_a_file_like_any_other() {
     let mut command = yardmaster();
     command.args(["run", "-"]).write_stdin(JOB.replace("Job", "CronJob"));
     let (code, errors) = outcome(&mut command);
-    let expected = "standard input: kind CronJob is not supported: yardmaster runs batch/v1 Job";
-    assert_eq!((code, errors), (2, vec![expected.to_owned()]));
+    let expected =
+        "standard input: line 2, column 1: kind CronJob is not supported: yardmaster runs batch/v1 Job";
+    assert_eq!((code, errors.len()), (2, 1));
+    assert!(errors[0].starts_with(expected), "{errors:?}");
 }
 
 #[test]
@@ -153,6 +241,7 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["run"], "<FILE>"),
         (vec!["run", "--nonsense", "x.yaml"], "--nonsense"),
         (vec!["run", "-o", "xml", "x.yaml"], "--output"),
+        (vec!["run", "--here", "--kubeconfig", "x", "y.yaml"], "--here"),
         (vec!["cluster", "--replicas", "many"], "--replicas"),
         (vec!["cluster", "--listen", "nowhere"], "--listen"),
         (vec!["cluster", "--listen", "0.0.0.0:0"], "--allow-remote"),

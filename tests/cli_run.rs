@@ -110,6 +110,84 @@ fn a_failed_job_is_explained() {
     assert!(pod.ends_with("container main: exit code 42 (Error)"), "{pod}");
 }
 
+#[test]
+fn the_cause_of_failures_is_told_while_the_job_runs_with_the_last_lines_of_the_log() {
+    let files = Files::new();
+    let spec = "backoffLimit: 2\n  parallelism: 1\n  completions: 1";
+    let path = files.job("flaky", spec, "echo working; echo out of luck >&2; exit 42");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let annotated = text.replace(
+        "name: flaky}",
+        "name: flaky, annotations: {yardmaster.dev/backoff-initial: 1s, yardmaster.dev/backoff-max: 1s}}",
+    );
+    std::fs::write(&path, annotated).unwrap();
+    let output = run(&[&path], &[]);
+    let errors = self::text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let told = "container main: exit code 42 (Error)\n  | working\n  | out of luck\n";
+    let (before_end, _) = errors.split_once("Failed (BackoffLimitExceeded)").unwrap();
+    assert!(before_end.contains(told), "{errors}");
+    // Three pods fail in the same way: that is told once, and again in the summary.
+    assert_eq!(errors.matches("exit code 42").count(), 2, "{errors}");
+}
+
+/// Nobody can change a Job in a cluster that ends with the command.
+#[test]
+fn jobs_that_nobody_will_ever_run_are_not_waited_for() {
+    let files = Files::new();
+    let gates = files.path("gated.yaml");
+    let plain = std::fs::read_to_string(files.job("gated", "completions: 1", "exit 0")).unwrap();
+    let gated = plain.replace(
+        "restartPolicy: Never",
+        "restartPolicy: Never\n      schedulingGates: [{name: example.com/wait}]",
+    );
+    std::fs::write(&gates, gated).unwrap();
+    for (job, named) in [
+        (files.job("other", "managedBy: kueue.x-k8s.io/multikueue", "exit 0"), "spec.managedBy"),
+        (files.job("none", "parallelism: 0", "exit 0"), "spec.parallelism"),
+        (gates, "spec.schedulingGates (example.com/wait)"),
+    ] {
+        let output = run(&[&job], &[]);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(errors.contains(named), "{errors}");
+    }
+}
+
+/// What a pod writes without naming a place stays in folders of its own, which end with it.
+#[test]
+fn pods_work_in_folders_of_their_own_unless_asked_to_work_here() {
+    let files = Files::new();
+    let job =
+        files.job("writer", "completions: 1", "echo $HOME; echo ${TMPDIR:-none}; pwd; touch written ~/kept");
+    let home = tempfile::tempdir().unwrap();
+    let run = |flags: &[&str]| {
+        let mut command = yardmaster();
+        command.arg("run").arg(&job).arg("--logs").args(flags).current_dir(home.path());
+        let output = command.env("HOME", home.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).lines().map(PathBuf::from).collect::<Vec<_>>()
+    };
+    let exists = |name: &str| home.path().join(name).exists();
+    for path in run(&[]) {
+        assert!(path.is_absolute() && path != home.path() && !path.exists(), "{}", path.display());
+    }
+    assert!(!exists("written") && !exists("kept"));
+    assert_eq!(run(&["--here"])[0], home.path());
+    assert!(exists("written") && exists("kept"));
+}
+
+#[test]
+fn output_comes_out_as_the_program_wrote_it() {
+    let files = Files::new();
+    let script = r"head -c 300000 /dev/zero | tr '\0' x; printf '\n\r 50%%\r100%%\n\377\376 caf\303\251 \000 end\nno newline at the end'";
+    let output = run(&[&files.job("noisy", "completions: 1", script)], &["--logs"]);
+    let end = b"\n\r 50%\r100%\n\xff\xfe caf\xc3\xa9 \0 end\nno newline at the end";
+    let expected = [&vec![b'x'; 300_000][..], end].concat();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stdout == expected, "{} bytes of {}", output.stdout.len(), expected.len());
+}
+
 /// A termination message is the pod's own text. It must neither reach the terminal as it is nor pass for a line of the program.
 #[test]
 fn a_hostile_termination_message_is_shown_and_obeyed_by_nothing() {
@@ -136,6 +214,22 @@ fn the_final_jobs_can_be_printed() {
     let names: Vec<_> =
         several["items"].as_array().unwrap().iter().map(|job| &job["metadata"]["name"]).collect();
     assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn a_finished_job_runs_again() {
+    let files = Files::new();
+    let first = run(&[&files.job("again", "completions: 1", "exit 0")], &["-o", "yaml"]);
+    let export = files.path("export.yaml");
+    std::fs::write(&export, &first.stdout).unwrap();
+    let refused = run(&[&export], &[]);
+    let errors = text(&refused.stderr);
+    assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    let output = run(&[&export], &["--exported", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let (first, second): (Value, Value) =
+        (serde_saphyr::from_slice(&first.stdout).unwrap(), serde_json::from_slice(&output.stdout).unwrap());
+    assert_ne!(first["metadata"]["uid"], second["metadata"]["uid"]);
 }
 
 #[test]
@@ -229,6 +323,33 @@ fn a_cluster_runs_jobs_of_others() {
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.exit_code(), Some(0));
     assert!(controllers.iter().chain(&pod).all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn on_another_cluster_it_is_said_what_a_job_waits_for() {
+    let files = Files::new();
+    let kubeconfig = files.path("kubeconfig");
+    let mut cluster = Background::start(
+        yardmaster()
+            .args(["cluster", "--replicas", "0", "--kubelet", "none", "--write-kubeconfig"])
+            .arg(&kubeconfig),
+    );
+    Background::line(cluster.0.stdout.take().unwrap(), "export KUBECONFIG=");
+    for (job, told) in [
+        (files.job("idle", "completions: 1", "exit 0"), "default/idle: no controller has begun with it"),
+        (
+            files.job("other", "managedBy: example.com/jobs", "exit 0"),
+            "default/other: spec.managedBy leaves it to",
+        ),
+    ] {
+        let mut run =
+            Background::start(yardmaster().arg("run").arg(&job).arg("--kubeconfig").arg(&kubeconfig));
+        Background::line(run.0.stderr.take().unwrap(), told);
+        run.signal(Signal::SIGINT);
+        assert_eq!(run.exit_code(), Some(130));
+    }
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.exit_code(), Some(0));
 }
 
 #[test]

@@ -345,6 +345,8 @@ async fn explain_discovery_and_validation_work() {
     std::fs::write(&file, typo.to_string()).unwrap();
     let refused = cluster.fails(&format!("create -f {}", path_text(&file))).await;
     assert!(refused.contains("unknown field \"spec.paralellism\""), "{refused}");
+    let listed = json!({"apiVersion": "v1", "kind": "List", "items": [job("listed", json!({}), "true")]});
+    assert_eq!(cluster.pipe("create", &listed).await, "job.batch/listed created\n");
     cluster.run_job("still", json!({}), "exec sleep 100").await;
     cluster.kubectl("wait --for=jsonpath={.status.ready}=1 job/still --timeout=30s").await;
     let honest = cluster.fails("exec job/still -- true").await;

@@ -81,6 +81,7 @@ pub use protobuf::{
     decode as decode_protobuf, decode_event as decode_watch_event, is_encoded as is_in_protobuf,
     write_event as encode_watch_event, write_list as encode_list,
 };
+pub use resources::is_created;
 pub use secret_file::SecretFileError;
 pub use start_error::EmbeddedError;
 pub use store::DataDirError;

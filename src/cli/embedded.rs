@@ -16,8 +16,13 @@ use super::console::note;
 use crate::actors::{Controller, ControllerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, Workspace};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
+
+/// The folders in which pods work.
+pub(super) fn workspace(here: bool) -> Workspace {
+    if here { Workspace::OfHost } else { Workspace::OfPod }
+}
 
 /// Supervises the processes of a cluster's pods until the cluster has ended and all of them are killed.
 pub(super) fn supervise() -> ExitCode {
@@ -41,7 +46,11 @@ pub(super) struct EmbeddedCluster {
 
 impl EmbeddedCluster {
     /// Starts everything, with a controller for each of these values of `spec.managedBy`.
-    pub(super) async fn start(controller_names: &[&str], traces: &JobTraces) -> anyhow::Result<Self> {
+    pub(super) async fn start(
+        controller_names: &[&str],
+        workspace: Workspace,
+        traces: &JobTraces,
+    ) -> anyhow::Result<Self> {
         let directory = private_directory()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
         let config = server.client_config();
@@ -56,7 +65,11 @@ impl EmbeddedCluster {
         let client = kube::Client::try_from(config)?;
         let kubelet = Kubelet::start(
             client.clone(),
-            KubeletConfig { data_dir: Some(directory.path().join("pods")), ..KubeletConfig::default() },
+            KubeletConfig {
+                data_dir: Some(directory.path().join("pods")),
+                workspace,
+                ..KubeletConfig::default()
+            },
         )
         .await?;
         Ok(Self { kubelet, controllers, server, client, directory })

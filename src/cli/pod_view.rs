@@ -32,11 +32,31 @@ pub(super) struct PodStatus {
     pub(super) phase: Untrusted,
     pub(super) reason: Option<Untrusted>,
     pub(super) message: Option<Untrusted>,
+    pub(super) conditions: Vec<PodCondition>,
     pub(super) init_container_statuses: Vec<ContainerStatus>,
     pub(super) container_statuses: Vec<ContainerStatus>,
 }
 
+/// A condition of a pod.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct PodCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: Option<Untrusted>,
+    message: Option<Untrusted>,
+}
+
 impl PodStatus {
+    /// Why no node takes the pod: reason and message.
+    pub(super) fn unschedulable(&self) -> Option<(&Untrusted, &Untrusted)> {
+        let is_refused =
+            |condition: &&PodCondition| condition.type_ == "PodScheduled" && condition.status == "False";
+        let refused = self.conditions.iter().find(is_refused)?;
+        Some((refused.reason.as_ref()?, refused.message.as_ref()?))
+    }
+
     /// All containers, init containers first.
     pub(super) fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.init_container_statuses.iter().chain(&self.container_statuses)

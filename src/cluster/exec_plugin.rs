@@ -130,7 +130,7 @@ fn start_error(command: &str, problem: String) -> ExecError {
 
 /// Some plugins write YAML, which client-go takes as well.
 fn read(answer: &[u8]) -> Option<ExecCredential> {
-    let Answer { status } = serde_saphyr::from_slice(answer).ok()?;
+    let Answer { status } = serde_json::from_value(yardmaster_manifest::value(answer).ok()?).ok()?;
     let until = match status.expiration_timestamp {
         Some(text) => Some(text.parse().ok()?),
         None => None,

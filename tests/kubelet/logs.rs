@@ -29,6 +29,25 @@ async fn logs_can_be_read_during_and_after_the_run() {
     cluster.stop().await;
 }
 
+/// Clients for Python write `True`, and others `1`.
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_a_log_are_read_as_those_of_other_requests() {
+    let cluster = Cluster::start().await;
+    cluster.shell("p", "echo one; echo two").await;
+    cluster.phase("p", "Succeeded").await;
+    let get = async |query: &str| {
+        let uri = format!("/api/v1/namespaces/default/pods/p/log?{query}");
+        cluster.client.request_text(http::Request::get(uri).body(Vec::new()).unwrap()).await
+    };
+    for query in ["follow=True", "follow=1&previous=False", "follow=t&tailLines=2"] {
+        assert_eq!(get(query).await.unwrap(), "one\ntwo\n", "{query}");
+    }
+    assert_eq!(get("timestamps=True&follow=False").await.unwrap().matches("Z ").count(), 2);
+    let refused = get("tailLines=many").await.unwrap_err().to_string();
+    assert!(refused.contains("tailLines"), "{refused}");
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_the_log_is_the_termination_message_on_request() {
     let cluster = Cluster::start().await;

@@ -153,3 +153,60 @@ async fn files_of_volumes_have_the_modes_of_the_pod() {
     assert_eq!(cluster.logs("p").await, expected);
     cluster.stop().await;
 }
+
+/// A process would find the host's own file there, and could overwrite it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_mount_cannot_be_given_does_not_start() {
+    let cluster = Cluster::start().await;
+    let (host, written) = (cluster.directory.path().display().to_string(), cluster.file("log"));
+    let mut main = container(&format!("echo > {}", written.display()));
+    main["volumeMounts"] = json!([{"name": "logs", "mountPath": host}]);
+    let spec = |volume: Value, main: Value| {
+        let mut volume = volume;
+        volume["name"] = json!("logs");
+        json!({"volumes": [volume], "containers": [main]})
+    };
+    cluster.create("p", spec(json!({"emptyDir": {}}), main.clone())).await;
+    let status = cluster.phase("p", "Failed").await.status.unwrap();
+    // As where a kubelet does not admit a pod. An exit code could match a failure policy.
+    assert_eq!((status.reason.as_deref(), status.container_statuses), (Some("FailedMount"), None));
+    assert!(status.message.unwrap().contains("YARDMASTER_VOLUME_LOGS"));
+    assert!(!written.exists());
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+    let told = events.iter().find(|event| event.reason.as_deref() == Some("FailedMount")).unwrap();
+    assert_eq!(told.type_.as_deref(), Some("Warning"));
+
+    // The same path is given where it is the host's own that is wanted, and a volume where its variable is used.
+    cluster.create("host", spec(json!({"hostPath": {"path": host, "type": "Directory"}}), main)).await;
+    cluster.phase("host", "Succeeded").await;
+    assert!(written.exists());
+    let mut by_variable = container("echo > $LOGS/log && ls $LOGS");
+    by_variable["volumeMounts"] = json!([{"name": "logs", "mountPath": "/logs"}]);
+    by_variable["env"] = json!([{"name": "LOGS", "value": "$(YARDMASTER_VOLUME_LOGS)"}]);
+    cluster.create("variable", spec(json!({"emptyDir": {}}), by_variable)).await;
+    cluster.phase("variable", "Succeeded").await;
+    assert_eq!(cluster.logs("variable").await, "log\n");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_pod_has_folders_of_its_own() {
+    let cluster = Cluster::start().await;
+    let mut first = container("echo from the first > ~/note; mktemp > /dev/null");
+    first["name"] = json!("first");
+    let mut relative = container("cat ../note; ls $TMPDIR | wc -l");
+    relative["workingDir"] = json!("below");
+    let mut made = container("mkdir below");
+    made["name"] = json!("made");
+    cluster.create("a", json!({"initContainers": [first, made], "containers": [relative]})).await;
+    cluster.phase("a", "Succeeded").await;
+    assert_eq!(cluster.logs("a").await.replace(' ', ""), "fromthefirst\n1\n");
+    cluster.shell("b", "pwd; echo $HOME; ls").await;
+    cluster.phase("b", "Succeeded").await;
+    let logs = cluster.logs("b").await;
+    let lines: Vec<_> = logs.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1], "{logs}");
+    assert_ne!(Path::new(lines[0]), std::env::current_dir().unwrap());
+    cluster.stop().await;
+}

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::restarts::supervise;
 use super::server::Server;
 
-pub(crate) use system_objects::SystemObjects;
+pub(crate) use system_objects::{ROOT_CERTIFICATES, SystemObjects};
 
 /// Starts the garbage collector and the namespace controller, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {

@@ -23,6 +23,9 @@ const NAMESPACES: &str = "namespaces";
 const API_SERVER: &str = "kube-apiserver";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
+/// The name of the ConfigMap with the authority that vouches for the API server.
+pub(crate) const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
+
 /// One object that every cluster has.
 struct SystemObject {
     resource: &'static Resource,
@@ -131,7 +134,7 @@ impl SystemObject {
         let description = "Certificate authority of the API server";
         let map = json!({
             "metadata": {
-                "name": "kube-root-ca.crt", "annotations": {"kubernetes.io/description": description},
+                "name": ROOT_CERTIFICATES, "annotations": {"kubernetes.io/description": description},
             },
             "data": {"ca.crt": authority},
         });

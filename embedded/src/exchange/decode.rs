@@ -119,7 +119,7 @@ fn parse(kind: &str, content_type: &str, body: &[u8]) -> Result<Value, ApiError>
         BodyFormat::Protobuf => protobuf::decode(body).map_err(ApiError::bad_request)?,
         BodyFormat::Yaml => {
             let text = std::str::from_utf8(body).map_err(|error| unrecognized(error.to_string()))?;
-            serde_saphyr::from_str(text).map_err(|error| unrecognized(error.to_string()))?
+            yardmaster_manifest::value(text.as_bytes()).map_err(|error| unrecognized(error.to_string()))?
         }
     };
     match value {

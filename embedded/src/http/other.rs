@@ -24,6 +24,7 @@ const PATHS: &[&str] = &[
     "/healthz/ping",
     "/livez",
     "/livez/ping",
+    "/openapi/v2",
     "/openapi/v3",
     "/readyz",
     "/readyz/ping",
@@ -60,6 +61,7 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
             Some(group) => Some(group),
             None => return not_found(),
         },
+        ["openapi", "v2"] => return schemaless(accept_header),
         ["openapi", "v3"] => Some(documents(server).index.clone()),
         ["openapi", "v3", path @ ..] => {
             return match documents(server).by_path.get(&path.join("/")) {
@@ -93,6 +95,20 @@ fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Respons
     }
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
     response
+}
+
+/// `/openapi/v2`, without schemas: clients of today read `/openapi/v3`. kubectl asks here before it creates a `List`,
+/// which no API serves, and checks no fields that no schema describes; those of the items are checked here.
+fn schemaless(accept: Option<&str>) -> Response<Body> {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    // Fields 1 and 2 of the document: `swagger`, and `info` with `title` and `version`.
+    const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.2";
+    if accept.is_some_and(|accept| accept.contains("com.github.proto-openapi.spec.v2")) {
+        return Reply::full(StatusCode::OK, PROTOBUF, DOCUMENT).into_response();
+    }
+    let info = json!({"title": "Kubernetes", "version": "v1.36.2"});
+    let document = json!({"swagger": "2.0", "info": info, "paths": {}});
+    Reply::full(StatusCode::OK, "application/json", document.to_string()).into_response()
 }
 
 fn documents(server: &Server) -> &Documents {

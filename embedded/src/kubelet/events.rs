@@ -19,15 +19,6 @@ impl Events {
 
     /// Publishes a Warning about the pod.
     pub(super) async fn warn(&self, pod: &PodKey, reason: &str, note: &str) {
-        self.publish(pod, EventType::Warning, reason, note).await;
-    }
-
-    /// Publishes a Normal event about the pod.
-    pub(super) async fn note(&self, pod: &PodKey, reason: &str, note: &str) {
-        self.publish(pod, EventType::Normal, reason, note).await;
-    }
-
-    async fn publish(&self, pod: &PodKey, type_: EventType, reason: &str, note: &str) {
         let reference = ObjectReference {
             api_version: Some(core::Pod::api_version(&()).into_owned()),
             kind: Some(core::Pod::kind(&()).into_owned()),
@@ -37,7 +28,7 @@ impl Events {
             ..ObjectReference::default()
         };
         let event = Event {
-            type_,
+            type_: EventType::Warning,
             reason: reason.into(),
             note: Some(note.into()),
             action: reason.into(),

@@ -3,20 +3,25 @@
 //! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it (there is no
 //! other scheduler), runs them and writes their status. Resource requests, node selectors and affinities have
 //! no effect on the only node. Probes, lifecycle hooks, ports and images have no effect on plain processes.
+//! What a process would take for something else, such as a mount that is not there, is refused.
 
 mod client;
 mod environment;
 mod events;
 mod folder;
+mod host_path;
 mod leftovers;
 mod logs;
 mod manager;
 mod node;
 mod pod;
 mod pod_folder;
+pub mod preflight;
 mod process;
 mod quantity;
+mod refusals;
 mod reporter;
+mod restart_delays;
 mod runtime;
 mod server;
 mod setup;
@@ -28,6 +33,7 @@ mod supervisor;
 mod test_mounts;
 mod volumes;
 mod worker;
+mod workspace;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -47,8 +53,12 @@ use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{SUPERVISE, supervise};
 use self::worker::Context;
+pub use self::workspace::Workspace;
 use crate::data_dir::ClaimError;
 use crate::open_files;
+
+/// The usual name of the Node.
+pub const NODE: &str = "yardmaster-local";
 
 /// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +82,8 @@ pub struct KubeletConfig {
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
+    /// The folders in which pods work. Not used without processes.
+    pub workspace: Workspace,
     /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`].
     /// This program itself by default. Not used without processes.
     pub supervisor: Option<PathBuf>,
@@ -80,9 +92,10 @@ pub struct KubeletConfig {
 impl Default for KubeletConfig {
     fn default() -> Self {
         Self {
-            node_name: "yardmaster-local".into(),
+            node_name: NODE.into(),
             mode: KubeletMode::default(),
             data_dir: None,
+            workspace: Workspace::default(),
             supervisor: None,
         }
     }
@@ -146,6 +159,7 @@ impl Kubelet {
             client,
             node_name: config.node_name,
             mode: config.mode,
+            workspace: config.workspace,
             pods,
             logs,
             stragglers: Stragglers::start(),

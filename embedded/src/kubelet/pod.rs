@@ -60,6 +60,8 @@ pub(super) struct PodSpec {
     pub(super) scheduling_gates: Vec<core::PodSchedulingGate>,
     pub(super) service_account_name: Option<String>,
     pub(super) security_context: SecurityContext,
+    pub(super) resources: Option<core::ResourceRequirements>,
+    pub(super) resource_claims: Vec<core::PodResourceClaim>,
 }
 
 impl PodSpec {
@@ -74,6 +76,11 @@ impl PodSpec {
             Slot::Init(index) => &self.init_containers[index],
             Slot::Main(index) => &self.containers[index],
         }
+    }
+
+    /// All containers, in the order in which they start.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
+        (0..self.init_containers.len()).map(Slot::Init).chain((0..self.containers.len()).map(Slot::Main))
     }
 
     /// The restart policy of the container in this slot.
@@ -134,12 +141,14 @@ pub(super) struct Container {
     pub(super) security_context: SecurityContext,
 }
 
-/// The relevant part of a volume mount. Nothing is mounted, so only the volume matters.
+/// The relevant part of a volume mount.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct VolumeMount {
     pub(super) name: String,
     pub(super) mount_path: String,
+    pub(super) sub_path: String,
+    pub(super) sub_path_expr: String,
 }
 
 /// The user that a pod or container requires.

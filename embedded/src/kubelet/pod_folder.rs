@@ -11,6 +11,10 @@ use crate::data_dir::{self, Claim, ClaimError};
 const RECORD: &str = ".yardmaster-pod";
 /// The folder of a pod's volumes.
 const VOLUMES: &str = "volumes";
+/// The folder in which a pod's containers start.
+const HOME: &str = "home";
+/// The folder of a pod's temporary files.
+const TEMPORARY: &str = "tmp";
 /// The folder of a pod's logs.
 const LOGS: &str = "logs";
 
@@ -110,6 +114,16 @@ impl PodFolder {
     /// The folder of volumes.
     pub(super) fn volumes(&self) -> std::io::Result<Folder> {
         self.create()?.enter_or_create(VOLUMES)
+    }
+
+    /// The paths of the folders for the pod's own files and for its temporary ones, which are made unless they
+    /// exist.
+    pub(super) fn work_folders(&self) -> std::io::Result<(PathBuf, PathBuf)> {
+        let folder = self.create()?;
+        for name in [HOME, TEMPORARY] {
+            folder.enter_or_create(name)?;
+        }
+        Ok((self.path.join(HOME), self.path.join(TEMPORARY)))
     }
 
     /// The folder of all logs, which must exist.

@@ -4,7 +4,10 @@
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -25,6 +28,11 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
 /// Size of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
+
+/// Bytes of the first line of a script that systems read.
+const FIRST_LINE: u64 = 256;
+/// Permissions of which a program has one.
+const EXECUTABLE: u32 = 0o111;
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -123,22 +131,48 @@ fn prepare(launch: Launch) -> Result<Start, StartError> {
         std::fs::read_dir(directory)
             .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
     }
-    let program = locate(&launch)?;
+    let program = locate(&launch.command, &launch.environment, launch.directory.as_deref())?;
     let Launch { command: name, args, environment, directory } = launch;
     Ok(Start { program, name, args, environment, directory })
 }
 
 /// The program file, found through the container's own PATH.
-fn locate(launch: &Launch) -> Result<PathBuf, StartError> {
-    let name = &launch.command;
+pub(super) fn locate(
+    name: &str,
+    environment: &Variables,
+    directory: Option<&Path>,
+) -> Result<PathBuf, StartError> {
+    let directory = directory.unwrap_or(Path::new(""));
     if name.contains('/') {
-        let directory = launch.directory.clone().unwrap_or_default();
         let program = directory.join(name);
-        return if program.exists() { Ok(program) } else { Err(StartError::NoSuchFile(name.clone())) };
+        let Ok(found) = std::fs::metadata(&program) else {
+            return Err(StartError::NoSuchFile(name.to_owned()));
+        };
+        let kind = match found.mode() & EXECUTABLE {
+            _ if found.is_dir() => ErrorKind::IsADirectory,
+            0 => ErrorKind::PermissionDenied,
+            _ => return with_interpreter(program),
+        };
+        return Err(StartError::System(name.to_owned(), kind.into()));
     }
-    let path = launch.environment.get("PATH").map(OsString::from);
-    let directory = launch.directory.clone().unwrap_or_default();
-    which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.clone()))
+    let path = environment.get("PATH").map(OsString::from);
+    let found = which::which_in(name, path, directory);
+    found.map_err(|_| StartError::NotFound(name.to_owned())).and_then(with_interpreter)
+}
+
+/// The program, if there is what runs it: the interpreter that the first line of a script names.
+fn with_interpreter(program: PathBuf) -> Result<PathBuf, StartError> {
+    let mut line = Vec::new();
+    // A program that cannot be read may still run.
+    let _unread = File::open(&program)
+        .and_then(|file| BufReader::new(file.take(FIRST_LINE)).read_until(b'\n', &mut line));
+    let interpreter = line.strip_prefix(b"#!").map(|rest| String::from_utf8_lossy(rest).into_owned());
+    match interpreter.as_deref().and_then(|rest| rest.split_whitespace().next()) {
+        Some(missing) if missing.starts_with('/') && !Path::new(missing).exists() => {
+            Err(StartError::NoSuchFile(missing.to_owned()))
+        }
+        _ => Ok(program),
+    }
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of

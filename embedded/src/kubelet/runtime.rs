@@ -1,15 +1,13 @@
 //! One run of one container, as a process or simulated.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::KubeletMode;
 use super::environment::{self, Variables};
 use super::logs::{LogPlace, LogWriter};
-use super::pod::{Container, Pod, SecurityContext, Slot};
+use super::pod::{Container, Pod, Slot};
 use super::pod_folder::PodFolder;
 use super::process::{Exit, Launch, Process, StartError};
 use super::setup::SetupError;
@@ -17,13 +15,14 @@ use super::status::Termination;
 use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
 use super::worker::Worker;
+use super::{KubeletMode, refusals, volumes};
 
 /// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
 /// Annotation with the exit code of simulated containers.
 const EXIT_CODE_ANNOTATION: &str = "yardmaster.dev/simulated-exit-code";
 /// Variables that containers inherit from this host.
-const INHERITED: &[&str] = &["PATH", "HOME", "TMPDIR", "LANG"];
+const INHERITED: &[&str] = &["PATH", "LANG"];
 /// The variable with the file for the termination message, because `terminationMessagePath` does not exist
 /// here.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
@@ -63,7 +62,10 @@ pub(super) async fn prepare(
 async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Launch, SetupError> {
     let pod = &worker.pod;
     let container = pod.spec.container(slot);
-    check_user(&container.security_context, &pod.spec.security_context)?;
+    let refused = |message| SetupError::refused(refusals::CREATE_ERROR, message);
+    let (command, first_args) = refusals::command(container).map_err(refused)?;
+    let place = worker.context.workspace.provide(&worker.folder).await;
+    let place = place.map_err(|error| volumes::unusable("the pod's folders", &error))?;
     let mut given: Variables =
         INHERITED.iter().filter_map(|name| Some(((*name).into(), std::env::var(name).ok()?))).collect();
     let hostname = pod.spec.hostname.as_ref().unwrap_or(&worker.key.name);
@@ -73,39 +75,15 @@ async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Laun
         (POD_UID_VARIABLE.into(), worker.key.uid.clone()),
         (TERMINATION_LOG_VARIABLE.into(), termination_log.to_string_lossy().into_owned()),
     ]);
+    let directory = place.starts_in(container.working_dir.as_deref());
+    given.extend(place.variables);
     given.extend(volumes.clone());
     let environment = environment::resolve(&worker.client, pod, container, given).await?;
 
-    let mut words = container.command.iter().map(|word| environment::expand(word, &environment));
-    let Some(command) = words.next() else {
-        let name = &container.name;
-        let message = format!(
-            "container {name:?} has no command: images are not pulled here, so the image's entrypoint is unknown; \
-             set spec.containers[].command"
-        );
-        return Err(SetupError::refused("CreateContainerError", message));
-    };
-    let args = container.args.iter().map(|word| environment::expand(word, &environment));
-    let args = words.chain(args).collect();
-    let directory = container.working_dir.as_ref().filter(|directory| !directory.is_empty());
-    Ok(Launch { command, args, environment, directory: directory.map(PathBuf::from) })
-}
-
-/// Refuses other users than that of this process, because processes can only run as that one.
-fn check_user(container: &SecurityContext, pod: &SecurityContext) -> Result<(), SetupError> {
-    let ours = rustix::process::geteuid().as_raw();
-    let wanted = container.run_as_user.or(pod.run_as_user);
-    let non_root = container.run_as_non_root.or(pod.run_as_non_root).unwrap_or(false);
-    let message = match wanted {
-        Some(user) if user != i64::from(ours) => {
-            format!("runAsUser {user}: the local kubelet runs containers as its own user, {ours}, only")
-        }
-        _ if non_root && ours == 0 => {
-            "container has runAsNonRoot and the local kubelet runs as root".to_owned()
-        }
-        _ => return Ok(()),
-    };
-    Err(SetupError::refused("CreateContainerConfigError", message))
+    let expanded = |word: &String| environment::expand(word, &environment);
+    let command = expanded(command);
+    let args = first_args.iter().chain(&container.args).map(expanded).collect();
+    Ok(Launch { command, args, environment, directory })
 }
 
 fn simulation(pod: &Pod) -> Result<Prepared, SetupError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -25,6 +25,7 @@ use super::logs::reader::{Options, Reader};
 use super::logs::{Found, LogIndex};
 use crate::authentication::{KUBELET_CLIENT, Token, bearer_token};
 use crate::connections::{HttpLimits, Newcomer, Port, Transport};
+use crate::exchange::query::Query;
 
 /// Bounds of the endpoint. Its only client opens a connection for each log that it reads.
 const LIMITS: HttpLimits = HttpLimits {
@@ -122,8 +123,12 @@ impl Reviewer {
 async fn container_logs(
     State(logs): State<Arc<LogIndex>>,
     Path((namespace, pod, container)): Path<(String, String, String)>,
-    Query(options): Query<Options>,
+    RawQuery(query): RawQuery,
 ) -> Response {
+    let options = match Options::of(&Query::parse(query.as_deref())) {
+        Ok(options) => options,
+        Err(problem) => return (StatusCode::BAD_REQUEST, problem).into_response(),
+    };
     let log = match logs.find(&namespace, &pod, &container, options.previous) {
         Found::Log(log) => log,
         Found::NoPod => {

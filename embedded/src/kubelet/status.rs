@@ -21,6 +21,8 @@ pub(super) struct PodRecord {
     init: Vec<ContainerRecord>,
     main: Vec<ContainerRecord>,
     failure: Option<Failure>,
+    /// The pod was refused as a whole: its containers have no status.
+    refused: bool,
     finished: bool,
 }
 
@@ -148,6 +150,7 @@ impl PodRecord {
             init: spec.init_containers.iter().map(|_| ContainerRecord::new("PodInitializing")).collect(),
             main: spec.containers.iter().map(|_| ContainerRecord::new(main_reason)).collect(),
             failure: None,
+            refused: false,
             finished: false,
         }
     }
@@ -231,6 +234,12 @@ impl PodRecord {
         self.failure.get_or_insert(failure);
     }
 
+    /// Fails the pod before anything of it has started.
+    pub(super) fn refuse(&mut self, failure: Failure) {
+        self.fail(failure);
+        self.refused = true;
+    }
+
     /// Records that no container runs any more.
     pub(super) fn finish(&mut self, now: Timestamp) {
         self.finished = true;
@@ -281,8 +290,9 @@ impl PodRecord {
             pod_ip: Some(LOCAL_IP.into()),
             pod_ips: Some(vec![core::PodIP { ip: LOCAL_IP.into() }]),
             conditions: Some(self.conditions(spec, phase, previous, now)),
-            init_container_statuses: (!self.init.is_empty()).then(|| statuses(spec, &self.init, Slot::Init)),
-            container_statuses: Some(statuses(spec, &self.main, Slot::Main)),
+            init_container_statuses: (!self.init.is_empty() && !self.refused)
+                .then(|| statuses(spec, &self.init, Slot::Init)),
+            container_statuses: (!self.refused).then(|| statuses(spec, &self.main, Slot::Main)),
             ..Default::default()
         }
     }

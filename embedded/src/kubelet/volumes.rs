@@ -2,7 +2,7 @@
 //!
 //! A process cannot have its own mounts without root. Instead, every volume is a directory, and each
 //! container of the pod finds its path in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes
-//! `_`).
+//! `_`). Where a container would look elsewhere, [`super::refusals`] refuses the pod.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,8 +12,10 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::client::{Data, PodClient};
 use super::environment::{self, Variables};
+use super::host_path;
 use super::pod::{Pod, Volume};
 use super::pod_folder::PodFolder;
+use super::refusals::FAILED_MOUNT;
 use super::setup::SetupError;
 
 /// Permissions of files without a mode of their own, as the API server defaults them.
@@ -45,7 +47,7 @@ pub(super) async fn prepare(
     let mut variables = Variables::new();
     for volume in &pod.spec.volumes {
         let path = match &volume.host_path {
-            Some(host) => PathBuf::from(&host.path),
+            Some(host) => on_host(host).await?,
             None => {
                 let files = files(client, pod, volume).await?;
                 fill(folder, volume.name.clone(), files).await?;
@@ -57,8 +59,30 @@ pub(super) async fn prepare(
     Ok(variables)
 }
 
+/// A path of this host, once it is as the pod wants it.
+async fn on_host(source: &core::HostPathVolumeSource) -> Result<PathBuf, SetupError> {
+    let wanted = source.clone();
+    let provided = tokio::task::spawn_blocking(move || host_path::provide(&wanted)).await;
+    provided.unwrap_or_else(|panic| Err(panic.to_string())).map_err(SetupError::missing)?;
+    Ok(PathBuf::from(&source.path))
+}
+
+/// The kind of a volume that no folder can stand for, and why it is not given.
+pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
+    let is_folder = volume.empty_dir.is_some()
+        || volume.host_path.is_some()
+        || volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some();
+    let kind = volume.other.keys().next().map_or("unknown", String::as_str);
+    (!is_folder).then(|| {
+        (kind, format!("volume {:?}: a {kind} volume is not supported by the local kubelet", volume.name))
+    })
+}
+
 /// The name of the variable with a volume's directory.
-fn variable(volume: &str) -> String {
+pub(super) fn variable(volume: &str) -> String {
     format!("YARDMASTER_VOLUME_{}", volume.to_uppercase().replace('-', "_"))
 }
 
@@ -78,10 +102,8 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
     } else if let Some(source) = &volume.projected {
         projected(client, pod, source).await
     } else {
-        let kind = volume.other.keys().next().map_or("unknown", String::as_str);
-        let name = &volume.name;
-        let message = format!("volume {name:?}: a {kind} volume is not supported by the local kubelet");
-        Err(SetupError::refused("FailedMount", message))
+        // Refused before.
+        Err(SetupError::refused(FAILED_MOUNT, unsupported(volume).unwrap_or_default().1))
     };
     files.map(Some)
 }
@@ -167,16 +189,20 @@ async fn fill(folder: &PodFolder, volume: String, files: Option<Files>) -> Resul
         }
         Ok::<_, std::io::Error>(())
     });
-    filled.await.unwrap_or_else(|panic| Err(panic.into())).map_err(|error| {
-        let message = format!("volume {volume:?}: {error}");
-        match error.kind() {
-            // The paths are wrong, or a container has put something else in the place of a folder.
-            ErrorKind::InvalidInput | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
-                SetupError::refused("FailedMount", message)
-            }
-            _ => SetupError::missing(message),
+    let filled = filled.await.unwrap_or_else(|panic| Err(panic.into()));
+    filled.map_err(|error| unusable(&format!("volume {volume:?}"), &error))
+}
+
+/// Why a folder cannot be made: for ever, or as long as the disk is as it is.
+pub(super) fn unusable(what: &str, error: &std::io::Error) -> SetupError {
+    let message = format!("{what}: {error}");
+    match error.kind() {
+        // The paths are wrong, or a container has put something else in the place of a folder.
+        ErrorKind::InvalidInput | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+            SetupError::refused(FAILED_MOUNT, message)
         }
-    })
+        _ => SetupError::missing(message),
+    }
 }
 
 #[cfg(test)]

@@ -16,29 +16,27 @@ use super::leftovers::Leftovers;
 use super::logs::LogIndex;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
+use super::restart_delays::RestartDelays;
 use super::setup::SetupError;
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
-use super::{KubeletMode, reporter, runtime, volumes};
+use super::workspace::Workspace;
+use super::{KubeletMode, refusals, reporter, runtime, volumes};
 use crate::restarts::Restarts;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Interval between checks for a ConfigMap, Secret or key that a container waits for.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Delay before the second restart of a container; doubles up to [`MAX_RESTART_DELAY`].
-const RESTART_DELAY: Duration = Duration::from_secs(10);
-const MAX_RESTART_DELAY: Duration = Duration::from_secs(300);
-/// Running time after which the restart delay of a container is reset to zero.
-const STABLE: Duration = Duration::from_secs(600);
 
 /// State shared by all pods of this node.
 pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
+    pub(super) workspace: Workspace,
     pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
@@ -361,20 +359,16 @@ impl Worker {
         Some(runtime::run(self, slot, attempt, launch, stop).await)
     }
 
-    /// Creates the pod's volumes; `None` if that is impossible.
+    /// Creates the pod's volumes; `None` if the pod, or a volume of it, is impossible here.
     async fn volumes(&self) -> Option<Variables> {
         if self.context.mode == KubeletMode::Simulated {
             return Some(Variables::new());
         }
-        let prepare = || volumes::prepare(&self.client, &self.pod, &self.folder);
-        let variables = self.await_setup(None, &self.stop, prepare).await?;
-        let mounts = self.pod.spec.containers.iter().any(|container| !container.volume_mounts.is_empty());
-        if mounts {
-            let note = "Volumes are directories of this host and are not mounted: \
-                        find their paths in the variables YARDMASTER_VOLUME_<NAME>";
-            self.context.events.note(&self.key, "VolumesNotMounted", note).await;
+        if let Some(refusal) = refusals::of(&self.pod.spec).into_iter().next() {
+            self.refuse(None, refusal.reason, refusal.message).await;
+            return None;
         }
-        Some(variables)
+        self.await_setup(None, &self.stop, || volumes::prepare(&self.client, &self.pod, &self.folder)).await
     }
 
     /// Repeats the preparations until they succeed; `None` if they never will, or if a stop is requested.
@@ -406,7 +400,7 @@ impl Worker {
                         if slot.is_some() { "CreateContainerConfigError" } else { "ContainerCreating" };
                     let first = slot.unwrap_or(Slot::Main(0));
                     self.record.send_modify(|record| record.waiting(first, reason, message.clone()));
-                    let event = if slot.is_some() { "Failed" } else { "FailedMount" };
+                    let event = if slot.is_some() { "Failed" } else { refusals::FAILED_MOUNT };
                     self.context.events.warn(&self.key, event, &message).await;
                     reported = Some(message);
                 }
@@ -421,12 +415,19 @@ impl Worker {
 
     /// Fails the pod because it, or one container, requires something that this kubelet does not support.
     async fn refuse(&self, slot: Option<Slot>, reason: &str, message: String) {
-        self.context.events.warn(&self.key, "Failed", &message).await;
-        if let Some(slot) = slot {
-            let termination = Termination::not_started(reason, message.clone(), Timestamp::now());
-            self.record.send_modify(|record| record.terminated(slot, termination));
+        match slot {
+            Some(slot) => {
+                let termination = Termination::not_started(reason, message.clone(), Timestamp::now());
+                self.record.send_modify(|record| record.terminated(slot, termination));
+                self.fail(reason, message.clone());
+            }
+            None => {
+                let failure = Failure { reason: reason.into(), message: message.clone() };
+                self.record.send_modify(|record| record.refuse(failure));
+            }
         }
-        self.fail(reason, message);
+        let event = if reason == refusals::FAILED_MOUNT { reason } else { "Failed" };
+        self.context.events.warn(&self.key, event, &message).await;
     }
 }
 
@@ -436,36 +437,5 @@ fn propagate_panic(ended: Result<(), JoinError>) {
         && let Ok(panic) = error.try_into_panic()
     {
         std::panic::resume_unwind(panic);
-    }
-}
-
-/// The delays between restarts of a container: none before the first restart, then 10 s, 20 s, ... up to 5
-/// min.
-#[derive(Debug, Default)]
-struct RestartDelays {
-    next: Duration,
-}
-
-impl RestartDelays {
-    fn next(&mut self, ran_for: Duration) -> Duration {
-        if ran_for >= STABLE {
-            self.next = Duration::ZERO;
-        }
-        let delay = self.next;
-        self.next = (delay * 2).clamp(RESTART_DELAY, MAX_RESTART_DELAY);
-        delay
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn restart_delays_grow_until_a_stable_run() {
-        let mut delays = RestartDelays::default();
-        let seconds = |ran_for| delays.next(Duration::from_secs(ran_for)).as_secs();
-        let sequence: Vec<_> = [1; 8].into_iter().chain([700, 1]).map(seconds).collect();
-        assert_eq!(sequence, [0, 10, 20, 40, 80, 160, 300, 300, 0, 10]);
     }
 }

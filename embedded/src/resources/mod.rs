@@ -188,6 +188,15 @@ pub(crate) fn plurals() -> Vec<&'static str> {
     RESOURCES.iter().map(|resource| resource.plural).collect()
 }
 
+/// Whether objects of this kind can be created on the server.
+#[must_use]
+pub fn is_created(api_version: &str, kind: &str) -> bool {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let is_its =
+        |resource: &&Resource| (resource.group, resource.version, resource.kind) == (group, version, kind);
+    RESOURCES.iter().find(is_its).is_some_and(|resource| resource.verbs.contains(&"create"))
+}
+
 /// The resource whose table stores a plural: the first with that name.
 pub(crate) fn stored(plural: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.plural == plural)

@@ -37,17 +37,25 @@ pub use lease::LeaseStrategy;
 pub use pod::{PodStrategy, bind};
 pub use rbac::{RoleBindingStrategy, RoleStrategy};
 
-/// All reasons why a Kubernetes API server would refuse to create this Job manifest with strict field
-/// validation. Nothing is created.
+/// The Job that a Kubernetes API server would create for this manifest with strict field validation: with its defaults. Nothing is
+/// created.
 ///
 /// A manifest with `generateName` is checked with the longest possible name.
-pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
+///
+/// # Errors
+/// All reasons why the server would refuse it.
+pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
     let decoded = match decode::from_value("batch/v1", "Job", manifest.clone()) {
         Ok(decoded) => decoded,
-        Err(error) => {
-            let message = error.to_string();
-            let field = mistyped_field(&message).unwrap_or_default().to_owned();
-            return vec![Cause { reason: CauseReason::TypeInvalid, field, message }];
+        Err(decode::DecodeError::Type(first, others)) => {
+            let cause = |error: decode::TypeError| {
+                let (field, message) = (error.field, error.problem);
+                Cause { reason: CauseReason::TypeInvalid, field, message }
+            };
+            return Err(std::iter::once(first).chain(others).map(cause).collect());
+        }
+        Err(decode::DecodeError::Syntax(message)) => {
+            return Err(vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }]);
         }
     };
     if !decoded.strict.is_empty() {
@@ -56,7 +64,7 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
             let field = field.trim_end_matches('"');
             Cause { reason: CauseReason::Invalid, field: field.to_owned(), message: message.to_owned() }
         };
-        return decoded.strict.iter().map(cause).collect();
+        return Err(decoded.strict.iter().map(cause).collect());
     }
     let mut job = decoded.object;
     let metadata = metadata::object_at(&mut job, "metadata");
@@ -72,20 +80,34 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
     let rules = JobStrategy;
     rules.default_object(&mut job);
     rules.prepare_create(&mut job);
-    rules.validate_create(&job)
+    let causes = rules.validate_create(&job);
+    if causes.is_empty() { Ok(job) } else { Err(causes) }
 }
 
-/// The path in `... into Go struct field JobSpec.spec.parallelism of type int32`.
-fn mistyped_field(message: &str) -> Option<&str> {
-    let (_, tail) = message.split_once("Go struct field ")?;
-    let (path, _) = tail.split_once(" of type")?;
-    path.split_once('.').map(|(_, path)| path)
+/// All reasons why a Kubernetes API server would refuse the pods of this Job, which it has taken: the rules of pods are stricter
+/// than those of their templates.
+pub fn refusals_of_pods(job: &Value) -> Vec<Cause> {
+    let mut pod = job["spec"]["template"].clone();
+    let namespace = job["metadata"]["namespace"].clone();
+    let metadata = metadata::object_at(&mut pod, "metadata");
+    metadata.insert("name".into(), SAMPLE_POD.into());
+    metadata.insert("namespace".into(), namespace);
+    metadata.insert("uid".into(), SAMPLE_UID.into());
+    // As by the admission of accounts.
+    metadata::default_text(metadata::object_at(&mut pod, "spec"), "serviceAccountName", "default");
+    let rules = PodStrategy;
+    rules.default_object(&mut pod);
+    rules.prepare_create(&mut pod);
+    let in_job = |cause: Cause| Cause { field: format!("spec.template.{}", cause.field), ..cause };
+    rules.validate_create(&pod).into_iter().map(in_job).collect()
 }
 
 /// Maximum length of the part of `generateName` in the name, in bytes.
 const GENERATE_NAME_MAX: usize = 58;
 /// A suffix like those that the server generates.
 const SAMPLE_SUFFIX: &str = "bcdfg";
+/// A name of a pod.
+const SAMPLE_POD: &str = "sample";
 /// A uid like those that the server generates.
 const SAMPLE_UID: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -205,6 +227,7 @@ pub trait Strategy: Send + Sync {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
@@ -218,9 +241,11 @@ mod tests {
 
     #[test]
     fn manifests_are_checked_without_a_server() {
-        assert_eq!(check_job_manifest(&manifest(json!({"parallelism": 2}))), []);
+        let job = job_of_manifest(&manifest(json!({"parallelism": 2}))).unwrap();
+        assert_eq!((&job["spec"]["parallelism"], &job["spec"]["backoffLimit"]), (&json!(2), &json!(6)));
         let fields = |spec: Value| -> Vec<(CauseReason, String)> {
-            check_job_manifest(&manifest(spec)).into_iter().map(|cause| (cause.reason, cause.field)).collect()
+            let causes = job_of_manifest(&manifest(spec)).unwrap_err();
+            causes.into_iter().map(|cause| (cause.reason, cause.field)).collect()
         };
         let indexed = json!({"completionMode": "Indexed", "parallelism": -1});
         let wanted = [
@@ -230,6 +255,13 @@ mod tests {
         assert_eq!(fields(indexed), wanted);
         let unknown = fields(json!({"paralellism": 2}));
         assert_eq!(unknown, [(CauseReason::Invalid, "spec.paralellism".to_owned())]);
+        let image = |image: &str| {
+            let mut manifest = manifest(json!({}));
+            manifest["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
+            refusals_of_pods(&job_of_manifest(&manifest).unwrap())
+        };
+        assert_eq!(image("i"), []);
+        assert_eq!(image(" i")[0].field, "spec.template.spec.containers[0].image");
         let mistyped = fields(json!({"parallelism": "2"}));
         assert_eq!(mistyped, [(CauseReason::TypeInvalid, "spec.parallelism".to_owned())]);
     }

@@ -60,7 +60,7 @@ fn parse(body: &[u8]) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
     let parsed = match decode::json(body) {
         Ok(value) => Ok(value),
-        Err(_) => serde_saphyr::from_str(text),
+        Err(_) => yardmaster_manifest::value(text.as_bytes()),
     };
     parsed.map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
 }

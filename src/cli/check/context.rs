@@ -25,6 +25,8 @@ pub(super) struct Context {
     transport: Arc<dyn Transport>,
     /// Settings of the replicas, as far as they are given.
     pub(super) controller: ControllerConfig,
+    /// Names of the controllers that run, if the one to check has no Leases.
+    pub(super) others: Vec<String>,
     /// The account whose rights are checked, if not the own one.
     pub(super) account: Option<ServiceAccount>,
     /// Where the probe Job is created.
@@ -46,7 +48,8 @@ impl Context {
         let Connection { client, transport } = connect(config, IDENTITY)?;
         let probe_namespace = pod_namespace().unwrap_or_else(|| controller.lease_namespace.clone());
         let stop = CancellationToken::new();
-        Ok(Self { client, transport, controller, account, probe_namespace, wait, stop })
+        let others = Vec::new();
+        Ok(Self { client, transport, controller, others, account, probe_namespace, wait, stop })
     }
 
     /// Sends a request, for the headers of its answer.

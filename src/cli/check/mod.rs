@@ -8,6 +8,7 @@ mod apis;
 mod clock;
 mod context;
 mod flow_control;
+mod installation;
 mod leases;
 mod leaving;
 mod pods;
@@ -51,9 +52,10 @@ pub(super) struct CheckArgs {
     /// Output format: json [default: a line for each check].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
-    /// The --controller-name of the replicas.
-    #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
-    controller_name: String,
+    /// The --controller-name of the replicas [default: yardmaster.dev/job-controller, or that of the only replicas
+    /// that run].
+    #[arg(long, value_name = "NAME")]
+    controller_name: Option<String>,
     /// Namespace of the replicas' Leases [default: the pod's namespace, else where there are such Leases,
     /// else default]. The probe Job is created there, or in the pod's namespace.
     #[arg(long, value_name = "NAME")]
@@ -98,7 +100,7 @@ enum Format {
 impl CheckArgs {
     async fn context(&self) -> Result<Context, Failure> {
         let controller = ControllerConfig {
-            controller_name: self.controller_name.clone(),
+            controller_name: self.controller_name.as_deref().unwrap_or(names::EXTERNAL_CONTROLLER).to_owned(),
             lease_namespace: lease_namespace(self.lease_namespace.as_deref()),
             ttl_controller: self.ttl_controller == Switch::On,
             feature_gates: feature_gates(&self.feature_gates)?,
@@ -111,22 +113,25 @@ impl CheckArgs {
         };
         let config = self.connection.config().await?;
         let mut cx = Context::connect(config, controller, self.service_account.clone(), self.wait)?;
-        if self.lease_namespace.is_none() && pod_namespace().is_none() && !self.pre && !self.leaving {
-            let found = shards::namespaces(&cx).await;
-            match &*found {
-                [] => {}
-                [one] => {
-                    cx.controller.lease_namespace.clone_from(one);
-                    cx.probe_namespace.clone_from(one);
-                }
-                several => {
-                    let several = several.join(", ");
-                    let problem = format!("--lease-namespace: replicas have Leases in {several}; name one");
-                    return Err(Failure::bad_input(problem));
-                }
-            }
+        if !self.pre && !self.leaving {
+            self.find_installation(&mut cx).await?;
         }
         Ok(cx)
+    }
+
+    /// Finds out which controller is meant, and where its Leases are.
+    async fn find_installation(&self, cx: &mut Context) -> Result<(), Failure> {
+        let namespace = self.lease_namespace.clone().or_else(pod_namespace);
+        let found = installation::find(&cx.client, namespace.as_deref()).await;
+        let selected = installation::select(&found, self.controller_name.as_deref());
+        let selected = selected.map_err(Failure::bad_input)?;
+        cx.controller.controller_name = selected.controller;
+        cx.others = selected.others;
+        if let (None, Some(found)) = (namespace, selected.namespace) {
+            cx.controller.lease_namespace.clone_from(&found);
+            cx.probe_namespace = found;
+        }
+        Ok(())
     }
 
     fn probe(&self) -> probe::Workload {
@@ -197,10 +202,19 @@ async fn checks(args: &CheckArgs, cx: &Context, report: &mut Report) {
     if cx.is_stopped() {
         return;
     }
+    if !cx.others.is_empty() {
+        let (id, finding) = installation::misnamed(&cx.controller.controller_name, &cx.others);
+        report.add(id, finding);
+        for id in [shards::OWNERS, probe::CHECK, second_controller::CHECK] {
+            report.add(id, Finding::skipped("no replica runs under this name"));
+        }
+        report.add(pods::CHECK, pods::check(cx).await);
+        return;
+    }
     let workload = args.probe();
     // Both may have to wait.
     let (ownership, probe) = tokio::join!(shards::read(cx), probe::run(cx, &workload));
-    for (id, finding) in shards::evaluate(&ownership, args.shards) {
+    for (id, finding) in shards::evaluate(cx, &ownership, args.shards) {
         report.add(id, finding);
     }
     report.add(probe::CHECK, probe::evaluate(&probe, &cx.controller));

@@ -4,8 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
 use super::context::{Context, message};
@@ -17,8 +15,8 @@ use crate::sharding::ShardCount;
 use crate::sharding::lease::LeaseCodec;
 
 const COUNT: CheckId = CheckId { group: "shards", name: "shard-count" };
-const REPLICAS: CheckId = CheckId { group: "shards", name: "replicas" };
-const OWNERS: CheckId = CheckId { group: "shards", name: "shard-owners" };
+pub(super) const REPLICAS: CheckId = CheckId { group: "shards", name: "replicas" };
+pub(super) const OWNERS: CheckId = CheckId { group: "shards", name: "shard-owners" };
 
 /// Interval between reads while shards change hands.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -31,15 +29,6 @@ const NAMED: usize = 10;
 pub(super) struct Observed {
     ownership: Ownership,
     live: BTreeSet<String>,
-}
-
-/// The namespaces with Leases of the controller's replicas; none if they cannot be listed.
-pub(super) async fn namespaces(cx: &Context) -> Vec<String> {
-    let leases: Api<Lease> = Api::all(cx.client.clone());
-    let parameters = ListParams::default().labels(&codec(cx).selector());
-    let listed = leases.list_metadata(&parameters).await.map(|listed| listed.items).unwrap_or_default();
-    let found: BTreeSet<String> = listed.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
-    found.into_iter().collect()
 }
 
 fn codec(cx: &Context) -> LeaseCodec {
@@ -89,13 +78,14 @@ impl Observed {
 }
 
 pub(super) fn evaluate(
+    cx: &Context,
     observed: &Result<Observed, String>,
     given: Option<ShardCount>,
 ) -> Vec<(CheckId, Finding)> {
     match observed {
         Ok(observed) => vec![
             (COUNT, count(observed, given.map(ShardCount::get))),
-            (REPLICAS, replicas(observed)),
+            (REPLICAS, named(&cx.controller.controller_name, replicas(observed))),
             (OWNERS, owners(observed)),
         ],
         Err(error) => vec![(
@@ -106,6 +96,11 @@ pub(super) fn evaluate(
             ),
         )],
     }
+}
+
+/// A finding with the name of the controller that it is about, which may have been found out.
+fn named(controller: &str, finding: Finding) -> Finding {
+    Finding { message: format!("{controller}: {}", finding.message), ..finding }
 }
 
 /// Whether all agree on the number of shards.
@@ -235,6 +230,8 @@ fn list(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::coordination::v1::Lease;
+
     use super::*;
     use crate::sharding::ShardId;
     use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout};

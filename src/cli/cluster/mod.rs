@@ -46,6 +46,9 @@ pub(super) struct ClusterArgs {
     /// How pods run: as processes of this host, simulated without processes, or not at all.
     #[arg(long, value_name = "MODE", default_value = "process")]
     kubelet: KubeletChoice,
+    /// Run pods in the current directory, with your HOME and TMPDIR [default: in folders of their own].
+    #[arg(long)]
+    here: bool,
     /// Write a kubeconfig for the cluster to this file [default: a temporary file].
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
@@ -216,10 +219,9 @@ impl Cluster {
             Some(mode) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());
                 let data_dir = Some(embedded::absolute(&data_dir.join("pods")));
-                Some(
-                    Kubelet::start(client, KubeletConfig { mode, data_dir, ..KubeletConfig::default() })
-                        .await?,
-                )
+                let workspace = embedded::workspace(args.here);
+                let config = KubeletConfig { mode, data_dir, workspace, ..KubeletConfig::default() };
+                Some(Kubelet::start(client, config).await?)
             }
             None => None,
         };

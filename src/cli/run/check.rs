@@ -1,47 +1,46 @@
-//! Validates a Job manifest like an API server, before one is started.
+//! What keeps a Job from running, as far as it is known before anything starts.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::located::Document;
-use yardmaster_embedded::rules::{JobStrategy, Strategy, decode};
+use super::view::is_ours;
+use super::{Host, preflight};
+use crate::cli::embedded::workspace;
+use yardmaster_embedded::rules::{Cause, job_of_manifest, refusals_of_pods};
 
-/// Placeholder for the uid that a server would assign, which becomes part of generated labels.
-const UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Placeholder for the suffix that a server would append to `metadata.generateName`.
-const SUFFIX: &str = "xxxxx";
-
-/// All problems of a Job, one line each, with the line number in the file if known.
-pub(super) fn job(job: &Value, document: &Document) -> Vec<String> {
-    let at = |field: &str, text: String| match document.line(field) {
-        Some(line) => format!("{text} (line {line})"),
-        None => text,
+/// The fields that an API server refuses; or, if there are none, those that this machine cannot give the pods. Each has a text that
+/// names it.
+pub(super) fn problems(job: &Value, host: Host) -> Vec<(String, String)> {
+    let job = match job_of_manifest(job) {
+        Ok(job) => job,
+        Err(causes) => return causes.into_iter().map(named).collect(),
     };
-    let decoded = match decode::from_value("batch/v1", "Job", job.clone()) {
-        Ok(decoded) => decoded,
-        Err(error) => {
-            let text = error.to_string();
-            return vec![at(&field_of(&text), text)];
-        }
-    };
-    if !decoded.strict.is_empty() {
-        let quoted = |text: &String| text.split('"').nth(1).unwrap_or_default().to_owned();
-        return decoded.strict.iter().map(|text| at(&quoted(text), text.clone())).collect();
+    let Host::ThisMachine { here } = host else { return Vec::new() };
+    // The pods of another controller's Job are nobody's here.
+    if !job["spec"]["managedBy"].as_str().is_none_or(is_ours) {
+        return Vec::new();
     }
-
-    let mut job = decoded.object;
-    job["metadata"]["uid"] = json!(UID);
-    if let (None, Some(prefix)) = (job["metadata"]["name"].as_str(), job["metadata"]["generateName"].as_str())
-    {
-        job["metadata"]["name"] = json!(format!("{prefix}{SUFFIX}"));
-    }
-    JobStrategy.default_object(&mut job);
-    JobStrategy.prepare_create(&mut job);
-    let causes = JobStrategy.validate_create(&job);
-    causes.iter().map(|cause| at(&cause.field, format!("{}: {}", cause.field, cause.message))).collect()
+    let found = owners(&job).into_iter().chain(preflight::problems(&job, workspace(here)));
+    let found = found.map(|(field, text)| (field.clone(), format!("{field}: {text}")));
+    refusals_of_pods(&job).into_iter().map(named).chain(found).collect()
 }
 
-/// The field of a type error: Kubernetes writes `Go struct field JobSpec.spec.parallelism of type ...`.
-fn field_of(text: &str) -> String {
-    let field = text.split_once("struct field ").and_then(|(_, field)| field.split_whitespace().next());
-    field.and_then(|field| field.split_once('.')).map(|(_, path)| path.to_owned()).unwrap_or_default()
+/// The garbage collector deletes a Job whose owners are not there, and `run` brings none.
+fn owners(job: &Value) -> Option<(String, String)> {
+    let owner = job["metadata"]["ownerReferences"].as_array()?.first()?;
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    let problem = format!(
+        "the owner {} {:?} is not there, so the Job would be deleted at once: leave its owners out, or run with --exported",
+        text("kind"),
+        text("name")
+    );
+    Some(("metadata.ownerReferences".to_owned(), problem))
+}
+
+/// The field of a cause, and a text that names it once.
+fn named(Cause { field, message, .. }: Cause) -> (String, String) {
+    let text = match message.as_str() {
+        unknown if unknown.ends_with(" field") => format!("{message} \"{field}\""),
+        _ => format!("{field}: {message}"),
+    };
+    (field, text)
 }

@@ -1,14 +1,17 @@
 //! Reads and checks Job manifests: all problems are found before any Job is created.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use yardmaster_manifest::{Content, Node, Repeated, Source};
 
 #[cfg(feature = "embedded")]
 use super::check;
-use super::located::{self, Document};
+use super::{Host, export, refusal};
+use crate::telemetry::printable::OneLine;
 
 /// A Job to create.
 #[derive(Clone, Debug)]
@@ -19,120 +22,205 @@ pub(super) struct Manifest {
     pub(super) namespace: String,
 }
 
-/// Reads all files; an error lists all problems, one line each.
-pub(super) fn load(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Manifest>, Vec<String>> {
-    let mut loader = Loader { namespace, manifests: Vec::new(), problems: Vec::new(), names: HashMap::new() };
+/// All Jobs of the files, and what their author should know.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    /// The Jobs to create.
+    pub(super) manifests: Vec<Manifest>,
+    /// One line each.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads all files, with Jobs whose pods run on this host; an error lists all problems, one line each. What a cluster has written
+/// into Jobs is left out if `exported` is set; otherwise it is a problem where a cluster would refuse it.
+pub(super) fn load(
+    files: &[PathBuf],
+    namespace: Option<&str>,
+    exported: bool,
+    host: Host,
+) -> Result<Loaded, Vec<String>> {
+    let loaded = Loaded { manifests: Vec::new(), notes: Vec::new() };
+    let (problems, names) = (Vec::new(), HashMap::new());
+    let mut loader = Loader { namespace, exported, host, loaded, problems, names };
     for file in files {
         loader.file(file);
     }
-    if loader.manifests.is_empty() && loader.problems.is_empty() {
+    if loader.loaded.manifests.is_empty() && loader.problems.is_empty() {
         loader.problems.push(format!("{}: no Job in it", label(&files[0])));
     }
-    if loader.problems.is_empty() { Ok(loader.manifests) } else { Err(loader.problems) }
+    // Kubernetes checks some values twice, as those of both labels with the name of the Job.
+    loader.problems.dedup();
+    if loader.problems.is_empty() { Ok(loader.loaded) } else { Err(loader.problems) }
 }
 
 struct Loader<'a> {
     namespace: Option<&'a str>,
-    manifests: Vec<Manifest>,
+    exported: bool,
+    #[cfg_attr(
+        not(feature = "embedded"),
+        expect(dead_code, reason = "asked before the embedded cluster starts")
+    )]
+    host: Host,
+    loaded: Loaded,
     problems: Vec<String>,
-    /// The file that first defined a Job, by its namespace and name.
+    /// Where a Job was first defined, by its namespace and name.
     names: HashMap<(String, String), String>,
+}
+
+/// What a document says it is.
+type Type<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// A file that is being read.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    label: &'a str,
+    source: &'a Source,
+}
+
+impl Origin<'_> {
+    /// A line about a place in the file.
+    fn line(&self, at: usize, text: impl Display) -> String {
+        format!("{}: {}: {}", self.label, self.source.position(at), OneLine(&text.to_string()))
+    }
 }
 
 impl Loader<'_> {
     fn file(&mut self, file: &Path) {
         let label = label(file);
-        let text = match read(file) {
-            Ok(text) => text,
+        let bytes = match read(file) {
+            Ok(bytes) => bytes,
             Err(error) => return self.problems.push(format!("{label}: {error}")),
         };
-        match located::parse(&text) {
-            Ok(documents) => documents.iter().for_each(|document| self.document(&label, document)),
-            Err(error) => {
-                let line = error.line.map(|line| format!("line {line}: ")).unwrap_or_default();
-                self.problems.push(format!("{label}: {line}{}", error.message));
+        let source = Source::new(&bytes);
+        let origin = Origin { label: &label, source: &source };
+        for document in source.documents() {
+            match document {
+                Ok(document) => self.document(origin, &document, (None, None)),
+                Err(error) => self.problems.push(origin.line(error.at, error)),
             }
         }
     }
 
-    fn document(&mut self, label: &str, document: &Document) {
-        let value = &document.value;
-        if value.is_null() {
-            return;
-        }
-        if !value.is_object() {
-            let line = document.line("").map(|line| format!("line {line}: ")).unwrap_or_default();
-            return self
-                .problems
-                .push(format!("{label}: {line}not a manifest: expected fields such as `kind: Job`"));
-        }
-        let (version, kind) = (value["apiVersion"].as_str(), value["kind"].as_str());
-        match (version, kind) {
-            (Some("batch/v1"), Some("Job")) => self.job(label, document),
-            (Some("v1"), Some("List")) | (Some("batch/v1"), Some("JobList")) => {
-                for (index, item) in value["items"].as_array().into_iter().flatten().enumerate() {
-                    self.document(label, &document.item(&format!("items[{index}]"), item.clone()));
-                }
+    /// Reads a document. One that says nothing of its type is of the type that the list around it has.
+    fn document(&mut self, origin: Origin<'_>, document: &Node, listed: Type<'_>) {
+        let given = (document.text("apiVersion"), document.text("kind"));
+        let known = match if given == (None, None) { listed } else { given } {
+            _ if !matches!(document.content, Content::Map(_)) => {
+                ("", "not a manifest: expected fields such as `kind: Job`".to_owned())
             }
-            (_, None) => {
-                self.problems.push(format!("{label}: kind: Required value: yardmaster runs batch/v1 Job"))
+            _ if is_mistyped(document, "apiVersion") => {
+                ("apiVersion", "apiVersion: must be a string".to_owned())
             }
-            (version, Some("Job")) => self.problems.push(format!(
-                "{label}: apiVersion {} is not supported: yardmaster runs batch/v1 Job",
-                version.unwrap_or("\"\"")
-            )),
-            (_, Some(kind)) => {
-                self.problems
-                    .push(format!("{label}: kind {kind} is not supported: yardmaster runs batch/v1 Job"));
+            _ if is_mistyped(document, "kind") => ("kind", "kind: must be a string".to_owned()),
+            (Some("batch/v1"), Some("Job")) => return self.job(origin, document),
+            (version, Some(kind)) if kind.ends_with("List") && document.get("items").is_some() => {
+                return self.list(origin, document, (version, kind.strip_suffix("List")));
             }
+            (_, None) => ("kind", "kind: Required value: yardmaster runs batch/v1 Job".to_owned()),
+            (version, Some("Job")) => {
+                let version = version.unwrap_or("\"\"");
+                let text = format!("apiVersion {version} is not supported: yardmaster runs batch/v1 Job");
+                ("apiVersion", text)
+            }
+            (version, Some(kind)) => ("kind", refusal::kind(version, kind)),
+        };
+        let (field, text) = known;
+        self.problems.push(origin.line(document.place(field), text));
+    }
+
+    /// Reads the elements of a list, which may lack their type: that of a `JobList` is `Job`, that of a `List` is not known.
+    fn list(&mut self, origin: Origin<'_>, document: &Node, (version, kind): Type<'_>) {
+        let listed = (version, kind.filter(|kind| !kind.is_empty()));
+        match document.get("items").map(|items| (items.is_null(), &items.content)) {
+            Some((_, Content::List(items))) => {
+                items.iter().for_each(|item| self.document(origin, item, listed));
+            }
+            None | Some((true, _)) => {}
+            Some(_) => self.problems.push(origin.line(document.place("items"), "items: must be a list")),
         }
     }
 
-    fn job(&mut self, label: &str, document: &Document) {
-        let mut job = document.value.clone();
-        let given = job["metadata"]["namespace"].as_str().map(str::to_owned);
+    fn job(&mut self, origin: Origin<'_>, document: &Node) {
+        let line = |field: &str, text: &str| origin.line(document.place(field), text);
+        let mut job = document.to_value();
+        job["apiVersion"] = json!("batch/v1");
+        job["kind"] = json!("Job");
+        let given =
+            job["metadata"]["namespace"].as_str().filter(|given| !given.is_empty()).map(str::to_owned);
         if let (Some(given), Some(wanted)) = (&given, self.namespace)
             && given != wanted
         {
-            let problem = format!("{label}: metadata.namespace: {given:?} is not the --namespace {wanted:?}");
-            return self.problems.push(problem);
+            let text = format!("metadata.namespace: {given:?} is not the --namespace {wanted:?}");
+            return self.problems.push(line("metadata.namespace", &text));
         }
         let namespace = given.or(self.namespace.map(str::to_owned)).unwrap_or_else(|| "default".into());
-        if job["metadata"].is_object() {
+        // A namespace of a wrong type stays, so that it is refused.
+        if job["metadata"].is_object()
+            && matches!(&job["metadata"]["namespace"], Value::Null | Value::String(_))
+        {
             job["metadata"]["namespace"] = json!(namespace);
         }
         if let Some(name) = job["metadata"]["name"].as_str() {
             let key = (namespace.clone(), name.to_owned());
-            if let Some(first) = self.names.insert(key, label.to_owned()) {
-                self.problems.push(format!("{label}: Job {namespace}/{name} is already defined in {first}"));
+            let place = origin.source.position(document.place("metadata.name"));
+            if let Some(first) = self.names.insert(key, format!("{}, {place}", origin.label)) {
+                let text = format!("Job {namespace}/{name} is already defined in {first}");
+                self.problems.push(line("metadata.name", &text));
             }
         }
+        self.clean(origin, document, &mut job);
         #[cfg(feature = "embedded")]
-        for problem in check::job(&job, document) {
-            self.problems.push(format!("{label}: {problem}"));
+        for (field, text) in check::problems(&job, self.host) {
+            self.problems.push(line(&field, &text));
         }
-        self.manifests.push(Manifest { job, namespace });
+        for Repeated { field, earlier, at } in document.repeated() {
+            let first = origin.source.position(earlier);
+            let text = format!("{field} is there twice, first in {first}: this one counts");
+            self.loaded.notes.push(origin.line(at, text));
+        }
+        self.loaded.manifests.push(Manifest { job, namespace });
     }
+
+    /// Takes out what another cluster has written into the Job. Without leave to do so, it is a problem if no cluster would take
+    /// the Job as it is.
+    fn clean(&mut self, origin: Origin<'_>, document: &Node, job: &mut Value) {
+        let fields = export::in_the_way(job);
+        if let Some((first, _)) = fields.first()
+            && !self.exported
+        {
+            let listed: Vec<_> = fields.iter().map(|(field, why)| format!("{field}{why}")).collect();
+            let text = format!(
+                "{} must not be set: a cluster has written this Job: remove what it has written, or run with --exported",
+                listed.join(", ")
+            );
+            self.problems.push(origin.line(document.place(first), text));
+        }
+        if self.exported || !fields.is_empty() {
+            export::clean(job);
+        }
+    }
+}
+
+/// Whether a field is there, and is no text.
+fn is_mistyped(document: &Node, field: &str) -> bool {
+    document.get(field).is_some_and(|value| !value.is_null()) && document.text(field).is_none()
 }
 
 fn label(file: &Path) -> String {
     if file == Path::new("-") { "standard input".into() } else { file.display().to_string() }
 }
 
-fn read(file: &Path) -> Result<String, String> {
+fn read(file: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         std::io::stdin().read_to_end(&mut bytes)
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file".to_owned(),
-        std::io::ErrorKind::IsADirectory => "is a directory".to_owned(),
-        _ => error.to_string(),
-    })?;
-    String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        format!("line {line}: not UTF-8 text")
-    })
+    match read {
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err("no such file".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Err("is a directory".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }

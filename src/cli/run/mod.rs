@@ -2,14 +2,20 @@
 
 #[cfg(feature = "embedded")]
 mod check;
-mod located;
+mod export;
+mod hold;
 mod manifest;
 mod pods;
+#[cfg(feature = "embedded")]
+mod preflight;
 mod progress;
+mod refusal;
 mod report;
+mod tail;
 mod target;
 mod tracker;
 mod view;
+mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -25,13 +31,15 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
+use tokio::time::{Instant, interval_at};
 
-use self::manifest::Manifest;
+use self::manifest::{Loaded, Manifest};
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
 use self::view::JobView;
+use self::waits::{PATIENCE, Waits};
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
 use super::pages::pages;
@@ -55,20 +63,45 @@ pub(super) struct RunArgs {
     /// off].
     #[arg(long)]
     keep: bool,
+    /// Run pods of the embedded cluster in the current directory, with your HOME and TMPDIR [default: in folders
+    /// of their own].
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
+    here: bool,
     /// Namespace of Jobs without metadata.namespace [default: default].
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+    /// Leave out what a cluster has written into Jobs that were read from it: uid, resourceVersion, status, generated selector
+    /// and labels, owners [default: refuse such Jobs].
+    #[arg(long)]
+    exported: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
+/// Where pods run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Host {
+    /// On this machine: in the current directory if `here`, else in folders of their own.
+    ThisMachine { here: bool },
+    /// On the nodes of a cluster.
+    Cluster,
+}
+
+impl RunArgs {
+    fn host(&self) -> Host {
+        if self.connection.is_given() { Host::Cluster } else { Host::ThisMachine { here: self.here } }
+    }
+}
+
 /// Runs the Jobs. The exit code is 0 if all are Complete, 1 if one failed or was deleted, 3 if none did but
-/// some are suspended.
+/// some wait for what nobody does here.
 pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let manifests = manifest::load(&args.files, args.namespace.as_deref()).map_err(Failure::BadInput)?;
+    let loaded = manifest::load(&args.files, args.namespace.as_deref(), args.exported, args.host());
+    let Loaded { manifests, notes } = loaded.map_err(Failure::BadInput)?;
+    notes.iter().for_each(note);
     let mut interrupts = Interrupts::listen()?;
     let cluster = tokio::select! {
-        cluster = TargetCluster::prepare(&args.connection, &manifests, &telemetry.traces) => cluster?,
+        cluster = TargetCluster::prepare(&args, &manifests, &telemetry.traces) => cluster?,
         () = interrupts.next() => return Err(Failure::Interrupted),
     };
     let mut tracker = Tracker::new(cluster.is_shared());
@@ -153,6 +186,8 @@ async fn follow(client: &kube::Client, tracker: &mut Tracker, pods: &mut PodObse
         events(api)
     }));
     let mut listed: HashMap<String, HashSet<String>> = HashMap::new();
+    let mut waits = Waits::new(client.clone(), progress.clone());
+    let mut patience = interval_at(Instant::now() + PATIENCE, PATIENCE);
     while !tracker.is_done() {
         tokio::select! {
             Some((namespace, event)) = jobs.next() => {
@@ -177,6 +212,7 @@ async fn follow(client: &kube::Client, tracker: &mut Tracker, pods: &mut PodObse
                     progress.update(&tracked.key(), &JobView::of(&tracked.job));
                 }
             }
+            _ = patience.tick() => waits.explain(&tracker.jobs).await,
             Some(event) = pod_events.next() => {
                 if let Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod) = event {
                     pods.observe(&pod);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use super::progress::Progress;
+use super::tail::{FailedRun, Tails};
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
 use crate::cli::pod_view::{ContainerStatus, PodView};
 use crate::cli::untrusted::Untrusted;
@@ -36,7 +37,8 @@ pub(super) struct PodObserver {
     /// Keys of the Jobs by uid.
     jobs: HashMap<String, String>,
     followers: Followers<Progress>,
-    /// Reported reasons why pods do not start: Job uid, reason.
+    tails: Tails,
+    /// Reported reasons why pods do not start, and causes of their failures: Job uid, reason.
     reported: HashSet<(String, Untrusted)>,
     /// The last failure by Job uid.
     failures: HashMap<String, PodFailure>,
@@ -52,7 +54,8 @@ impl PodObserver {
     ) -> Self {
         Self {
             // The pods that run at once are as many as the Jobs want.
-            followers: Followers::new(client, progress.clone(), usize::MAX),
+            followers: Followers::new(client.clone(), progress.clone(), usize::MAX),
+            tails: Tails::new(client, progress.clone()),
             progress,
             mode,
             jobs,
@@ -74,7 +77,12 @@ impl PodObserver {
         };
         self.follow(pod);
         self.report_waiting(&uid, &job_name, pod);
-        if let Some(failure) = failure(pod) {
+        let causes = causes(pod);
+        // A pod that is being deleted was stopped.
+        for cause in causes.iter().filter(|_| pod.metadata.deletion_timestamp.is_none()) {
+            self.explain(&uid, &job_name, pod, cause);
+        }
+        if let Some(failure) = failure(pod, &causes) {
             self.failures.insert(uid, failure);
         }
     }
@@ -86,6 +94,7 @@ impl PodObserver {
 
     /// Waits until all output has been shown.
     pub(super) async fn finish(&mut self) {
+        self.tails.finish().await;
         // The reader may have closed standard output, as `| head` does. The Jobs run on.
         let _shown = self.followers.finish().await;
     }
@@ -110,13 +119,26 @@ impl PodObserver {
         }
     }
 
+    /// Says why pods fail, once per Job and cause, with the end of the log unless all of that is shown.
+    fn explain(&mut self, job_uid: &str, job: &str, pod: &PodView, cause: &Cause) {
+        if !self.reported.insert((job_uid.to_owned(), cause.kind.clone().into())) {
+            return;
+        }
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let text = format!("{job}: pod {name}: {}", cause.text);
+        match &cause.run {
+            Some(run) if self.mode == LogMode::Off => self.tails.show(text, pod, run.clone()),
+            _ => self.progress.note(&text),
+        }
+    }
+
     /// Reports why a pod does not start, once per Job and reason: it may wait forever.
     fn report_waiting(&mut self, job_uid: &str, job: &str, pod: &PodView) {
-        let waiting = pod.status.iter().flat_map(|status| status.containers());
-        for state in waiting.filter_map(|container| container.state.get("waiting")) {
-            if let (Some(reason), Some(message)) = (&state.reason, &state.message)
-                && self.reported.insert((job_uid.to_owned(), reason.clone()))
-            {
+        let Some(status) = &pod.status else { return };
+        let waiting = status.containers().filter_map(|container| container.state.get("waiting"));
+        let waiting = waiting.filter_map(|state| Some((state.reason.as_ref()?, state.message.as_ref()?)));
+        for (reason, message) in status.unschedulable().into_iter().chain(waiting) {
+            if self.reported.insert((job_uid.to_owned(), reason.clone())) {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
                 self.progress.note(&format!("{job}: pod {name} is waiting: {reason}: {message}"));
             }
@@ -124,18 +146,53 @@ impl PodObserver {
     }
 }
 
-/// How the pod failed; `None` unless it did.
-fn failure(pod: &PodView) -> Option<PodFailure> {
-    let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
-    let mut parts: Vec<String> = status.reason.iter().map(Untrusted::to_string).collect();
-    for container in status.containers() {
-        let Some(end) = container.state.get("terminated") else { continue };
-        let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
-        let reason = end.reason.as_ref().map_or_else(|| "Error".to_owned(), Untrusted::to_string);
-        let message =
-            end.message.as_ref().map(|message| format!(": {}", message.indented())).unwrap_or_default();
-        parts.push(format!("container {}: exit code {code} ({reason}){message}", container.name));
+/// A cause of failures: one that pods have in common is told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cause {
+    /// What pods with this cause have in common.
+    kind: String,
+    /// The whole story.
+    text: String,
+    /// The run with the log.
+    run: Option<FailedRun>,
+}
+
+/// What went wrong with a pod so far, in it and in its containers.
+fn causes(pod: &PodView) -> Vec<Cause> {
+    let Some(status) = &pod.status else { return Vec::new() };
+    let mut causes: Vec<Cause> = Vec::new();
+    if let Some(reason) = status.reason.as_ref().filter(|_| status.phase == "Failed") {
+        let message = status.message.as_ref().map(|message| format!(": {}", message.indented()));
+        let text = format!("{reason}{}", message.unwrap_or_default());
+        causes.push(Cause { kind: reason.to_string(), text, run: None });
     }
+    let has_failed = status.phase == "Failed";
+    for container in status.containers() {
+        // Before the pod has failed only runs count that were followed by another: sidecars are stopped.
+        let run = if has_failed { container.state.get("terminated").map(|end| (end, false)) } else { None };
+        let Some((end, previous)) = run.or_else(|| Some((container.last_state.get("terminated")?, true)))
+        else {
+            continue;
+        };
+        let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
+        let reason = end.reason.clone().unwrap_or_else(|| "Error".into());
+        // Of a container that was never found, the reason of its pod or of an earlier container says more.
+        if !causes.is_empty() && reason == "ContainerStatusUnknown" {
+            continue;
+        }
+        let kind = format!("container {}: exit code {code} ({reason})", container.name);
+        let message = end.message.as_ref().map(|message| format!(": {}", message.indented()));
+        let text = format!("{kind}{}", message.unwrap_or_default());
+        let run = FailedRun { container: container.name.raw().to_owned(), previous };
+        causes.push(Cause { kind, text, run: Some(run) });
+    }
+    causes
+}
+
+/// How the pod failed; `None` unless it did.
+fn failure(pod: &PodView, causes: &[Cause]) -> Option<PodFailure> {
+    let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
+    let mut parts: Vec<String> = causes.iter().map(|cause| cause.text.clone()).collect();
     if parts.is_empty() {
         parts.extend(status.message.iter().map(|message| message.indented().to_string()));
     }
@@ -149,5 +206,57 @@ impl LogSink for Progress {
 
     fn note(&self, text: &str) {
         Self::note(self, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: Value) -> PodView {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": status});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn texts(status: Value) -> Vec<String> {
+        causes(&pod(status)).into_iter().map(|cause| cause.text).collect()
+    }
+
+    fn ended(name: &str, state: &str, code: i32, reason: &str) -> Value {
+        json!({"name": name, state: {"terminated": {"exitCode": code, "reason": reason}}})
+    }
+
+    #[test]
+    fn the_reason_of_a_pod_says_more_than_that_its_containers_were_never_found() {
+        let lost = ended("main", "state", 137, "ContainerStatusUnknown");
+        let failed = json!({
+            "phase": "Failed", "reason": "FailedMount", "message": "volume \"a\"", "containerStatuses": [lost],
+        });
+        assert_eq!(texts(failed.clone()), ["FailedMount: volume \"a\""]);
+        let failure = failure(&pod(failed.clone()), &causes(&pod(failed))).unwrap();
+        assert_eq!(failure.what, "FailedMount: volume \"a\"");
+        let init = ended("init", "state", 9, "Error");
+        assert_eq!(
+            texts(json!({"phase": "Failed", "initContainerStatuses": [init], "containerStatuses": [lost]})),
+            ["container init: exit code 9 (Error)"]
+        );
+        assert_eq!(
+            texts(json!({"phase": "Failed", "containerStatuses": [lost]})),
+            ["container main: exit code 137 (ContainerStatusUnknown)"]
+        );
+    }
+
+    #[test]
+    fn containers_that_were_stopped_have_no_failure_and_those_that_run_again_have() {
+        let stopped = ended("sidecar", "state", 143, "Error");
+        assert_eq!(texts(json!({"phase": "Succeeded", "initContainerStatuses": [stopped]})), [""; 0]);
+        let again = ended("main", "lastState", 1, "Error");
+        let restarted = json!({"phase": "Running", "containerStatuses": [again]});
+        assert_eq!(texts(restarted.clone()), ["container main: exit code 1 (Error)"]);
+        assert!(causes(&pod(restarted.clone()))[0].run.as_ref().unwrap().previous);
+        assert!(failure(&pod(restarted.clone()), &causes(&pod(restarted))).is_none());
     }
 }

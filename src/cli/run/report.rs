@@ -32,10 +32,9 @@ pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
                 "Failed".to_owned()
             }
             Some(End::Deleted) => "Deleted".to_owned(),
-            Some(End::Suspended) => {
-                let key = tracked.key();
-                reasons.push_str(&format!("{key}: suspended: set spec.suspend to false to run it\n"));
-                "Suspended".to_owned()
+            Some(End::Held(hold)) => {
+                reasons.push_str(&format!("{}: {hold}\n", tracked.key()));
+                hold.result().to_owned()
             }
             None => "Running".to_owned(),
         };

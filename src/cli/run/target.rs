@@ -6,11 +6,11 @@ use kube::api::{Api, DeleteParams, PropagationPolicy};
 
 use super::manifest::Manifest;
 use super::tracker::Tracker;
+use super::{Host, RunArgs};
 use crate::cli::Failure;
-use crate::cli::connection::ConnectionArgs;
 use crate::cli::console::note;
 #[cfg(feature = "embedded")]
-use crate::cli::embedded::EmbeddedCluster;
+use crate::cli::embedded::{self, EmbeddedCluster};
 use crate::cluster::transport::client;
 #[cfg(feature = "embedded")]
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
@@ -28,26 +28,30 @@ impl TargetCluster {
     /// Connects to the cluster that the flags select, or starts an embedded one with the namespaces of the
     /// manifests.
     pub(super) async fn prepare(
-        connection: &ConnectionArgs,
+        args: &RunArgs,
         manifests: &[Manifest],
         traces: &JobTraces,
     ) -> Result<Self, Failure> {
-        if connection.is_given() {
-            let client = client(connection.config().await?, "run")?;
+        let Host::ThisMachine { here } = args.host() else {
+            let client = client(args.connection.config().await?, "run")?;
             client.apiserver_version().await.context("cannot reach the cluster")?;
             return Ok(Self {
                 client,
                 #[cfg(feature = "embedded")]
                 embedded: None,
             });
-        }
-        Self::embed(manifests, traces).await
+        };
+        Self::embed(here, manifests, traces).await
     }
 
     #[cfg(feature = "embedded")]
-    async fn embed(manifests: &[Manifest], traces: &JobTraces) -> Result<Self, Failure> {
+    async fn embed(here: bool, manifests: &[Manifest], traces: &JobTraces) -> Result<Self, Failure> {
         note("Containers run as processes of this host; images are not pulled.");
-        let embedded = EmbeddedCluster::start(&controllers(manifests), traces).await?;
+        if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
+            note("KUBECONFIG does not choose the cluster: --kubeconfig FILE does.");
+        }
+        let workspace = embedded::workspace(here);
+        let embedded = EmbeddedCluster::start(&controllers(manifests), workspace, traces).await?;
         let client = embedded.client();
         let namespaces: std::collections::BTreeSet<_> =
             manifests.iter().map(|manifest| manifest.namespace.as_str()).collect();
@@ -58,7 +62,7 @@ impl TargetCluster {
     }
 
     #[cfg(not(feature = "embedded"))]
-    async fn embed(_manifests: &[Manifest], _traces: &JobTraces) -> Result<Self, Failure> {
+    async fn embed(_here: bool, _manifests: &[Manifest], _traces: &JobTraces) -> Result<Self, Failure> {
         Err(Failure::bad_input("this build has no embedded cluster: use --kubeconfig or --context"))
     }
 

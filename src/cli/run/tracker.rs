@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use super::hold::Hold;
 use super::view::{JobView, Outcome};
 
 /// A Job that was created.
@@ -24,25 +25,25 @@ pub(super) enum End {
     Outcome(Outcome),
     /// It was deleted before it had one.
     Deleted,
-    /// It is suspended, and nobody else can resume it.
-    Suspended,
+    /// No pod of it runs until somebody changes it, and nobody else can.
+    Held(Hold),
 }
 
 impl Tracked {
-    fn new(job: Value, can_resume: bool) -> Self {
+    fn new(job: Value, is_shared: bool) -> Self {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         let mut tracked = Self { uid, job: Value::Null, end: None };
-        tracked.set(job, can_resume);
+        tracked.set(job, is_shared);
         tracked
     }
 
-    fn set(&mut self, mut job: Value, can_resume: bool) {
+    fn set(&mut self, mut job: Value, is_shared: bool) {
         // The items of a list lack both.
         job["apiVersion"] = "batch/v1".into();
         job["kind"] = "Job".into();
         let view = JobView::of(&job);
-        let suspended = || (!can_resume && view.is_suspended()).then_some(End::Suspended);
-        self.end = view.outcome().map(End::Outcome).or_else(suspended);
+        let held = || view.hold().filter(|_| !is_shared).map(End::Held);
+        self.end = view.outcome().map(End::Outcome).or_else(held);
         self.job = job;
     }
 
@@ -67,8 +68,8 @@ impl Tracked {
 pub(super) struct Tracker {
     /// The Jobs.
     pub(super) jobs: Vec<Tracked>,
-    /// Whether someone else may resume a suspended Job.
-    can_resume: bool,
+    /// Whether others may change the Jobs, such as a queue that resumes them.
+    is_shared: bool,
 }
 
 /// The result of a run.
@@ -79,7 +80,7 @@ pub(super) enum Verdict {
     /// Some Job failed, or was deleted.
     Failed,
     /// No Job failed, but some could not run.
-    Suspended,
+    Held,
 }
 
 impl From<Verdict> for ExitCode {
@@ -87,34 +88,34 @@ impl From<Verdict> for ExitCode {
         Self::from(match verdict {
             Verdict::Complete => 0,
             Verdict::Failed => 1,
-            Verdict::Suspended => 3,
+            Verdict::Held => 3,
         })
     }
 }
 
 impl Tracker {
-    /// A tracker without Jobs. Unless `can_resume`, it does not wait for suspended Jobs.
-    pub(super) fn new(can_resume: bool) -> Self {
-        Self { jobs: Vec::new(), can_resume }
+    /// A tracker without Jobs. Unless `is_shared`, it does not wait for Jobs that somebody has to change first.
+    pub(super) fn new(is_shared: bool) -> Self {
+        Self { jobs: Vec::new(), is_shared }
     }
 
     /// Adds a Job as returned by its creation.
     pub(super) fn add(&mut self, job: Value) {
-        self.jobs.push(Tracked::new(job, self.can_resume));
+        self.jobs.push(Tracked::new(job, self.is_shared));
     }
 
     /// Records a new state. Returns the Job if it is one of ours.
     pub(super) fn update(&mut self, job: Value) -> Option<&Tracked> {
-        let can_resume = self.can_resume;
+        let is_shared = self.is_shared;
         let tracked = self.find(&job)?;
-        tracked.set(job, can_resume);
+        tracked.set(job, is_shared);
         Some(tracked)
     }
 
     /// Records a deletion.
     pub(super) fn remove(&mut self, job: Value) -> Option<&Tracked> {
         let tracked = self.find(&job)?;
-        // Nobody can resume a deleted Job: it has ended as deleted, not as suspended.
+        // Nobody can change a deleted Job: it has ended as deleted, not as held.
         tracked.set(job, true);
         tracked.end.get_or_insert(End::Deleted);
         Some(tracked)
@@ -141,12 +142,12 @@ impl Tracker {
 
     /// The result of the run, once it is done.
     pub(super) fn verdict(&self) -> Verdict {
-        let all = |ends: &[Option<End>]| self.jobs.iter().all(|tracked| ends.contains(&tracked.end));
-        let complete = Some(End::Outcome(Outcome::Complete));
-        if all(std::slice::from_ref(&complete)) {
+        let is_complete = |end: &Option<End>| *end == Some(End::Outcome(Outcome::Complete));
+        let is_held = |end: &Option<End>| matches!(end, Some(End::Held(_)));
+        if self.jobs.iter().all(|tracked| is_complete(&tracked.end)) {
             Verdict::Complete
-        } else if all(&[complete, Some(End::Suspended)]) {
-            Verdict::Suspended
+        } else if self.jobs.iter().all(|tracked| is_complete(&tracked.end) || is_held(&tracked.end)) {
+            Verdict::Held
         } else {
             Verdict::Failed
         }
@@ -181,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn suspended_jobs_are_waited_for_only_where_others_can_resume_them() {
-        for can_resume in [true, false] {
+    fn suspended_jobs_are_waited_for_only_where_others_is_shared_them() {
+        for is_shared in [true, false] {
             let mut suspended = job("a", json!([{"type": "Suspended", "status": "True"}]));
             suspended["spec"]["suspend"] = true.into();
-            let mut tracker = Tracker::new(can_resume);
+            let mut tracker = Tracker::new(is_shared);
             tracker.add(suspended.clone());
-            assert_eq!(tracker.is_done(), !can_resume);
+            assert_eq!(tracker.is_done(), !is_shared);
             // Once resumed, it has to be waited for.
             suspended["spec"]["suspend"] = false.into();
             tracker.update(suspended);
@@ -202,7 +203,7 @@ mod tests {
         suspended["spec"]["suspend"] = true.into();
         tracker.add(suspended);
         tracker.add(job("b", json!([{"type": "Complete", "status": "True"}])));
-        assert_eq!(tracker.verdict(), Verdict::Suspended);
+        assert_eq!(tracker.verdict(), Verdict::Held);
         tracker.add(job("c", json!([{"type": "Failed", "status": "True"}])));
         assert_eq!(tracker.verdict(), Verdict::Failed);
     }

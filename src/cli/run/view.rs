@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::hold::Hold;
 use crate::cli::untrusted::Untrusted;
+use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 
 /// The `spec` and `status` of a Job, as far as `run` reads them.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -20,6 +22,26 @@ struct JobSpec {
     completions: Option<u64>,
     parallelism: Option<u64>,
     suspend: bool,
+    managed_by: Option<Untrusted>,
+    template: PodTemplate,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodTemplate {
+    spec: PodSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    scheduling_gates: Vec<Gate>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Gate {
+    name: Untrusted,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -57,6 +79,11 @@ pub(super) enum Outcome {
     },
 }
 
+/// Whether this program runs Jobs under the name.
+pub(super) fn is_ours(controller: &str) -> bool {
+    [BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER].contains(&controller)
+}
+
 impl JobView {
     /// Reads a Job as returned by the server. A Job that cannot be decoded is read as an empty one.
     pub(super) fn of(job: &Value) -> Self {
@@ -76,10 +103,35 @@ impl JobView {
         })
     }
 
-    /// Whether the Job is suspended, and the controller has set the condition.
-    pub(super) fn is_suspended(&self) -> bool {
-        let holds = |condition: &Condition| condition.type_ == "Suspended" && condition.status == "True";
-        self.spec.suspend && self.status.conditions.iter().any(holds)
+    /// What keeps all pods of the Job from running, once its controller has seen it. No pod of a Job that is left
+    /// to another controller runs before that has begun.
+    pub(super) fn hold(&self) -> Option<Hold> {
+        let JobSpec { completions, parallelism, suspend, managed_by, template } = &self.spec;
+        let gates = &template.spec.scheduling_gates;
+        let is_suspended =
+            |condition: &Condition| condition.type_ == "Suspended" && condition.status == "True";
+        let has_begun = self.status.start_time.is_some();
+        if self.outcome().is_some() {
+            None
+        } else if *suspend {
+            self.status.conditions.iter().any(is_suspended).then_some(Hold::Suspended)
+        } else if let (false, Some(other)) =
+            (has_begun, managed_by.as_ref().filter(|name| !is_ours(name.raw())))
+        {
+            Some(Hold::ManagedBy(other.clone()))
+        } else if !has_begun {
+            None
+        } else if *parallelism == Some(0) && *completions != Some(0) {
+            Some(Hold::NoParallelism)
+        } else {
+            let names = || gates.iter().map(|gate| gate.name.clone()).collect();
+            (!gates.is_empty()).then(|| Hold::Gated(names()))
+        }
+    }
+
+    /// Whether a controller has begun with the Job, or has seen that it is suspended.
+    pub(super) fn has_begun(&self) -> bool {
+        self.status.start_time.is_some() || !self.status.conditions.is_empty()
     }
 
     fn last_condition(&self) -> Option<&Condition> {
@@ -98,6 +150,11 @@ impl JobView {
     /// The number of successes needed, if it is set.
     pub(super) fn completions(&self) -> Option<u64> {
         self.spec.completions
+    }
+
+    /// Whether pods of it exist that have not ended.
+    pub(super) fn is_active(&self) -> bool {
+        self.status.active > 0
     }
 
     /// Pods that succeeded.
@@ -152,6 +209,32 @@ mod tests {
         assert_eq!(job.summary(), "3/10 succeeded, 4 active, 1 failed");
         assert_eq!((job.outcome(), job.duration()), (None, None));
         assert!(!job.is_single());
+    }
+
+    #[test]
+    fn jobs_that_nobody_lets_run_say_why() {
+        let begun = json!({"startTime": "2026-01-01T00:00:00Z"});
+        let hold = |spec, status| JobView::of(&json!({"spec": spec, "status": status})).hold();
+        let gated = json!({"template": {"spec": {"schedulingGates": [{"name": "g"}]}}});
+        let other = json!({"managedBy": "kueue.x-k8s.io/multikueue"});
+        let suspended = json!({"conditions": [{"type": "Suspended", "status": "True"}]});
+        for (spec, status, held) in [
+            (json!({"parallelism": 0, "completions": 3}), begun.clone(), Some(Hold::NoParallelism)),
+            (json!({"parallelism": 0}), json!({}), None),
+            // It needs no pod.
+            (json!({"parallelism": 0, "completions": 0}), begun.clone(), None),
+            (gated, begun.clone(), Some(Hold::Gated(vec!["g".into()]))),
+            (other.clone(), json!({}), Some(Hold::ManagedBy("kueue.x-k8s.io/multikueue".into()))),
+            (other, begun.clone(), None),
+            (json!({"managedBy": BUILT_IN_CONTROLLER}), json!({}), None),
+            (json!({"managedBy": EXTERNAL_CONTROLLER}), json!({}), None),
+            (json!({"suspend": true}), json!({}), None),
+            (json!({"suspend": true}), suspended.clone(), Some(Hold::Suspended)),
+            (json!({"suspend": false}), suspended, None),
+            (json!({"parallelism": 1}), begun, None),
+        ] {
+            assert_eq!(hold(spec.clone(), status.clone()), held, "{spec} {status}");
+        }
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::Deserialize;
 use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::{Log, LogPlace, MAX_LINE, Progress, Record};
+use super::{Log, LogPlace, MAX_LINE, PARTIAL, Progress, Record};
+use crate::exchange::query::Query;
 
 /// Size of the chunks in which a log is read and sent, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -21,8 +21,7 @@ const CHUNK: usize = 64 * 1024;
 const MAX_RECORD: usize = 4 * MAX_LINE;
 
 /// Query of a log request (`PodLogOptions`).
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Default)]
 pub(in crate::kubelet) struct Options {
     pub(in crate::kubelet) follow: bool,
     pub(in crate::kubelet) previous: bool,
@@ -31,6 +30,32 @@ pub(in crate::kubelet) struct Options {
     pub(in crate::kubelet) since_time: Option<Timestamp>,
     pub(in crate::kubelet) tail_lines: Option<usize>,
     pub(in crate::kubelet) limit_bytes: Option<usize>,
+}
+
+impl Options {
+    /// Reads a query as the API server reads all queries.
+    ///
+    /// # Errors
+    ///
+    /// A text that names the parameter that cannot be read.
+    pub(in crate::kubelet) fn of(query: &Query) -> Result<Self, String> {
+        let since_time = query.get("sinceTime").map(str::parse).transpose();
+        Ok(Self {
+            follow: query.flag("follow"),
+            previous: query.flag("previous"),
+            timestamps: query.flag("timestamps"),
+            since_seconds: count(query, "sinceSeconds")?,
+            since_time: since_time.map_err(|_| "sinceTime: must be a time in RFC 3339 format".to_owned())?,
+            tail_lines: count(query, "tailLines")?,
+            limit_bytes: count(query, "limitBytes")?,
+        })
+    }
+}
+
+fn count<T: TryFrom<i64>>(query: &Query, name: &str) -> Result<Option<T>, String> {
+    let given = query.integer(name).map_err(|_| format!("{name}: must be an integer"))?;
+    let count = given.map(T::try_from).transpose();
+    count.map_err(|_| format!("{name}: must be greater than or equal to 0"))
 }
 
 /// Reads a log according to the options.
@@ -45,6 +70,8 @@ pub(in crate::kubelet) struct Reader {
     position: u64,
     /// The beginning of an incomplete record.
     line: Vec<u8>,
+    /// Whether the line that the next record continues is sent; `None` if that record begins a line.
+    continues: Option<bool>,
     since: Option<Timestamp>,
     /// Number of bytes that may still be sent.
     budget: usize,
@@ -67,6 +94,7 @@ impl Reader {
             log,
             position: 0,
             line: Vec::new(),
+            continues: None,
             since: options.since_time.or(options.since_seconds.map(seconds_ago)),
             budget: options.limit_bytes.unwrap_or(usize::MAX),
             follow: options.follow,
@@ -92,20 +120,23 @@ impl Reader {
             }
             let mut starts = VecDeque::new();
             let mut start = 0;
-            let mut records = 0;
+            let (mut found, mut continues) = (0, false);
             while self.read_record().await? {
-                records += 1;
-                starts.push_back(start);
-                if starts.len() > lines {
-                    starts.pop_front();
+                if !continues {
+                    found += 1;
+                    starts.push_back(start);
+                    if starts.len() > lines {
+                        starts.pop_front();
+                    }
                 }
+                continues = Record::parse(&self.line).is_some_and(|record| record.tag == PARTIAL);
                 start = self.position;
                 self.line.clear();
             }
             self.position = if lines == 0 { start } else { starts.front().copied().unwrap_or(0) };
             self.line.clear();
             self.file.seek(SeekFrom::Start(self.position)).await?;
-            lines = lines.saturating_sub(records);
+            lines = lines.saturating_sub(found);
             if lines == 0 {
                 break;
             }
@@ -114,6 +145,10 @@ impl Reader {
     }
 
     fn switch(&mut self, part: u64, file: File) {
+        if part != self.part + 1 {
+            // What is between them is gone, with the end of the line.
+            self.continues = None;
+        }
         (self.part, self.position) = (part, 0);
         self.file = BufReader::with_capacity(CHUNK, file);
         self.line.clear();
@@ -156,14 +191,18 @@ impl Reader {
     /// Moves the record in `line` to the chunk, if the options include it.
     fn send(&mut self, chunk: &mut Vec<u8>) {
         let start = chunk.len();
-        if let Some(record) = Record::parse(&self.line)
-            && self.since.is_none_or(|since| record.time.parse::<Timestamp>().is_ok_and(|time| time >= since))
-        {
-            if self.timestamps {
-                chunk.extend_from_slice(record.time.as_bytes());
-                chunk.push(b' ');
+        if let Some(record) = Record::parse(&self.line) {
+            // A line is as old as its beginning, however many records it has.
+            let is_late = |since: Timestamp| record.time.parse::<Timestamp>().is_ok_and(|time| time >= since);
+            let is_sent = self.continues.unwrap_or_else(|| self.since.is_none_or(is_late));
+            if is_sent {
+                if self.timestamps && self.continues.is_none() {
+                    chunk.extend_from_slice(record.time.as_bytes());
+                    chunk.push(b' ');
+                }
+                record.text_into(chunk);
             }
-            record.text_into(chunk);
+            self.continues = (record.tag == PARTIAL).then_some(is_sent);
         }
         chunk.truncate(start + self.budget.min(chunk.len() - start));
         self.budget -= chunk.len() - start;
@@ -247,6 +286,43 @@ pub(in crate::kubelet) mod tests {
         let (time, text) = stamped.split_once(' ').unwrap();
         assert!(time.parse::<Timestamp>().is_ok());
         assert_eq!(text, "end");
+    }
+
+    #[tokio::test]
+    async fn a_line_has_one_time_however_long_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = LogWriter::create(place(directory.path(), 0)).await.unwrap();
+        let long = "x".repeat(5 * MAX_LINE);
+        for piece in format!("first\n{long}\nlast").as_bytes().chunks(MAX_LINE / 2) {
+            writer.write(piece).await;
+        }
+        let log = writer.log();
+        writer.finish().await;
+        let stamped = read(&log, Options { timestamps: true, ..Options::default() }).await;
+        let texts: Vec<_> = stamped.lines().map(|line| line.split_once(' ').unwrap().1).collect();
+        assert_eq!(texts, ["first", &*long, "last"]);
+        let tail = Options { tail_lines: Some(2), ..Options::default() };
+        assert_eq!(read(&log, tail).await, format!("{long}\nlast"));
+    }
+
+    #[test]
+    fn options_are_read_as_all_queries() {
+        let read = |text: &str| Options::of(&Query::parse(Some(text)));
+        for on in ["follow=True", "follow=1", "follow=t", "follow=true", "follow="] {
+            assert!(read(on).unwrap().follow, "{on}");
+        }
+        for off in ["", "follow=False", "follow=false", "follow=0"] {
+            assert!(!read(off).unwrap().follow, "{off}");
+        }
+        let options =
+            read("timestamps=True&previous=TRUE&tailLines=3&sinceTime=2026-01-01T00:00:00Z").unwrap();
+        assert!(options.timestamps && options.previous && options.since_time.is_some());
+        assert_eq!((options.tail_lines, options.limit_bytes), (Some(3), None));
+        for (wrong, named) in
+            [("tailLines=x", "tailLines"), ("limitBytes=-1", "limitBytes"), ("sinceTime=x", "sinceTime")]
+        {
+            assert!(read(wrong).unwrap_err().starts_with(named), "{wrong}");
+        }
     }
 
     #[tokio::test]

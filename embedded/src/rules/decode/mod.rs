@@ -33,9 +33,21 @@ pub enum DecodeError {
     /// The text is not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// A value has the wrong type or form; the message is that of Kubernetes' decoder.
+    /// Values have the wrong type or form: the first, which is what Kubernetes' decoder says, and others.
     #[error("{0}")]
-    Type(String),
+    Type(TypeError, Vec<TypeError>),
+}
+
+/// A value of the wrong type or form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TypeError {
+    /// The path of the value, such as `spec.template.spec.containers[0].env[1].value`.
+    pub field: String,
+    /// What Kubernetes' decoder says.
+    pub message: String,
+    /// The same for people: what the value must be, and what it is.
+    pub problem: String,
 }
 
 /// Decodes a JSON body as an object of a kind, such as (`batch/v1`, `Job`). A kind without a schema is not
@@ -68,8 +80,9 @@ where
     let root = Place::root();
     let seed = Seed { kind: &ty, place: &root, owner: None, go_type: None, report: &mut report };
     let object = seed.deserialize(deserializer).map_err(|error| DecodeError::Syntax(error.to_string()))?;
-    match report.error {
-        Some(error) => Err(DecodeError::Type(error)),
+    let mut errors = report.errors.into_iter();
+    match errors.next() {
+        Some(first) => Err(DecodeError::Type(first, errors.collect())),
         None => Ok(Decoded { object: object.unwrap_or(Value::Null), strict: report.strict }),
     }
 }
@@ -155,14 +168,38 @@ mod tests {
     }
 
     #[test]
+    fn all_wrong_types_are_told_with_their_place_and_in_plain_words() {
+        let wrong = job(
+            r#"{"metadata":{"labels":{"a/b":1}},"spec":{"parallelism":1.5,"suspend":"off","template":{"spec":{
+            "containers":[{"name":"c"},{"env":[{"name":"A","value":true}],"resources":{"limits":{"cpu":"much"}},"args":{}}]}}}}"#,
+        );
+        let Err(DecodeError::Type(first, others)) = wrong else { panic!("{wrong:?}") };
+        let container = "spec.template.spec.containers[1]";
+        let told = |error: &TypeError| format!("{}: {}", error.field, error.problem);
+        assert_eq!(
+            std::iter::once(&first).chain(&others).map(told).collect::<Vec<_>>(),
+            [
+                "metadata.labels.a/b: must be a string, but is a number: put it into quotes".to_owned(),
+                "spec.parallelism: must be a whole number of 32 bits, but is the number 1.5".to_owned(),
+                "spec.suspend: must be true or false, but is a string".to_owned(),
+                format!("{container}.env[0].value: must be a string, but is a bool: put it into quotes"),
+                format!(
+                    "{container}.resources.limits.cpu: must be a quantity such as 500m or 2Gi, but is \"much\""
+                ),
+                format!("{container}.args: must be a list, but is a map"),
+            ]
+        );
+    }
+
+    #[test]
     fn free_form_fields_have_a_limited_depth() {
         let nested = |levels| {
             let fields = (0..levels).fold(json!({}), |inner, _| json!({"f:a": inner}));
             let object = json!({"metadata": {"managedFields": [{"fieldsV1": fields}]}});
-            from_value("batch/v1", "Job", object).map(|_| ())
+            from_value("batch/v1", "Job", object).map(|_| ()).map_err(|error| error.to_string())
         };
         assert_eq!(nested(DEPTH_MAX - 5), Ok(()));
-        assert_eq!(nested(DEPTH_MAX), Err(DecodeError::Type("json: exceeded max depth".into())));
+        assert_eq!(nested(DEPTH_MAX), Err("json: exceeded max depth".into()));
     }
 
     #[test]

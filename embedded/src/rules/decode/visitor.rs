@@ -8,8 +8,8 @@ use serde_json::{Map, Number, Value};
 
 use super::super::quantity;
 use super::super::schema::{Field, Kind, Presence, Type, Types};
-use super::DEPTH_MAX;
 use super::time::{self, Precision};
+use super::{DEPTH_MAX, TypeError};
 
 /// The position of the decoder in the document.
 pub(super) struct Place<'a> {
@@ -67,19 +67,21 @@ impl<'a> Place<'a> {
 /// The errors in the document.
 #[derive(Default)]
 pub(super) struct Report {
-    /// The first value with a wrong type.
-    pub(super) error: Option<String>,
+    /// Values with a wrong type or form: the first of them.
+    pub(super) errors: Vec<TypeError>,
     /// Unknown and repeated fields: the first of them, each once.
     pub(super) strict: Vec<String>,
 }
 
-/// Maximum number of unknown and repeated fields that are reported, as in Kubernetes.
+/// Maximum number of unknown and repeated fields that are reported, as in Kubernetes, and of wrong values.
 const STRICT_MAX: usize = 100;
 
 impl Report {
-    fn fail(&mut self, error: impl FnOnce() -> String) {
-        if self.error.is_none() {
-            self.error = Some(error());
+    /// Reports a wrong value: what Kubernetes says of it, and what people are told.
+    fn fail(&mut self, place: &Place<'_>, error: impl FnOnce() -> (String, String)) {
+        if self.errors.len() < STRICT_MAX {
+            let (message, problem) = error();
+            self.errors.push(TypeError { field: place.path(), message, problem });
         }
     }
 
@@ -92,6 +94,32 @@ impl Report {
             }
         }
     }
+}
+
+/// What a value must be.
+fn wanted(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Text => "a string",
+        Kind::Bool => "true or false",
+        Kind::Int32 => "a whole number of 32 bits",
+        Kind::Int64 => "a whole number of 64 bits",
+        Kind::IntOrString => "a whole number of 32 bits or a string",
+        Kind::Time | Kind::MicroTime => "a time such as \"2026-01-31T12:00:00Z\"",
+        Kind::Quantity => "a quantity such as 500m or 2Gi",
+        Kind::List(_) => "a list",
+        Kind::Raw | Kind::Map(_) | Kind::Struct(_) => "a map",
+    }
+}
+
+/// What a value must be, and what it is: `given` is the word of Go, with the number if that matters.
+fn wrong_type(kind: &Kind, given: &str) -> String {
+    let shown = match given.split_once(' ') {
+        Some((_, number)) => format!("the number {number}"),
+        None => format!("a {}", given.replace("array", "list").replace("object", "map")),
+    };
+    let could_be_quoted = matches!(kind, Kind::Text) && matches!(given, "bool" | "number");
+    let hint = if could_be_quoted { ": put it into quotes" } else { "" };
+    format!("must be {}, but is {shown}{hint}", wanted(kind))
 }
 
 /// Decodes one value. The result is `None` for null and for values with a wrong type.
@@ -118,13 +146,18 @@ impl Seed<'_, '_> {
             (_, Some(name)) => name.into(),
             (kind, None) => kind.go_name(),
         };
-        let (place, owner) = (self.place, self.owner);
-        self.report.fail(|| match owner {
-            Some(owner) => {
-                let (owner, path) = (owner.name(), place.fields());
-                format!("json: cannot unmarshal {given} into Go struct field {owner}.{path} of type {wanted}")
-            }
-            None => format!("json: cannot unmarshal {given} into Go value of type {wanted}"),
+        let (place, owner, kind) = (self.place, self.owner, self.kind);
+        self.report.fail(place, || {
+            let message = match owner {
+                Some(owner) => {
+                    let (owner, path) = (owner.name(), place.fields());
+                    format!(
+                        "json: cannot unmarshal {given} into Go struct field {owner}.{path} of type {wanted}"
+                    )
+                }
+                None => format!("json: cannot unmarshal {given} into Go value of type {wanted}"),
+            };
+            (message, wrong_type(kind, given))
         });
         None
     }
@@ -133,7 +166,8 @@ impl Seed<'_, '_> {
         match quantity::canonical(text) {
             Ok(canonical) => Some(canonical.into()),
             Err(error) => {
-                self.report.fail(|| error.to_string());
+                let problem = || format!("must be {}, but is {text:?}", wanted(self.kind));
+                self.report.fail(self.place, || (error.to_string(), problem()));
                 None
             }
         }
@@ -171,7 +205,8 @@ impl Seed<'_, '_> {
         match time {
             Ok(canonical) => Some(canonical.into()),
             Err(error) => {
-                self.report.fail(|| error);
+                let problem = || format!("must be {}, but is {text:?}", wanted(self.kind));
+                self.report.fail(self.place, || (error, problem()));
                 None
             }
         }
@@ -183,7 +218,8 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         if self.place.depth > DEPTH_MAX {
-            self.report.fail(|| "json: exceeded max depth".into());
+            let problem = || format!("more than {DEPTH_MAX} maps and lists within each other");
+            self.report.fail(self.place, || ("json: exceeded max depth".into(), problem()));
             return IgnoredAny::deserialize(deserializer).map(|IgnoredAny| None);
         }
         deserializer.deserialize_any(self)

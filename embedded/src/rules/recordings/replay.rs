@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::compare::{difference, matches};
 use crate::rules::apply::{self, ApplyError, ObjectType, Write};
-use crate::rules::decode::{self, DecodeError, Decoded};
+use crate::rules::decode::{self, DecodeError, Decoded, TypeError};
 use crate::rules::{
     Cause, CoreEventStrategy, CronJobStrategy, EventStrategy, JobStrategy, LeaseStrategy, PodGroupStrategy,
     PodStrategy, Strategy, Subresource, WorkloadStrategy,
@@ -217,7 +217,9 @@ impl Replay {
             match decoded(strict, decode::from_json(api_version, kind, body.as_bytes())) {
                 Ok(decoded) => decoded,
                 Err(DecodeError::Syntax(_)) => return None,
-                Err(DecodeError::Type(error)) => return Some(bad_request(api_version, kind, &error)),
+                Err(error @ DecodeError::Type(..)) => {
+                    return Some(bad_request(api_version, kind, &error.to_string()));
+                }
             };
         let metadata = object.get_mut("metadata")?;
         // The server's steps before the rules: names, namespaces, versions.
@@ -307,7 +309,9 @@ fn decoded(strict: &str, decoded: Result<Decoded, DecodeError>) -> Result<(Value
     let decoded = decoded?;
     match strict {
         "Strict" if !decoded.strict.is_empty() => {
-            Err(DecodeError::Type(format!("strict decoding error: {}", decoded.strict.join(", "))))
+            let message = format!("strict decoding error: {}", decoded.strict.join(", "));
+            let refusal = TypeError { field: String::new(), message, problem: String::new() };
+            Err(DecodeError::Type(refusal, Vec::new()))
         }
         "Ignore" => Ok((decoded.object, Vec::new())),
         _ => Ok((decoded.object, decoded.strict)),

@@ -1,0 +1,404 @@
+//! What is known of pods before any of them is created: why they can never run on this host, if nobody adds
+//! anything to the cluster.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::environment::Variables;
+use super::pod::{Container, PodSpec, Slot, Volume};
+use super::workspace::Workspace;
+use super::{host_path, node, process, quantity, refusals};
+use crate::controllers::ROOT_CERTIFICATES;
+
+/// Why a pod can never run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The local kubelet does not offer this; the text also says what it offers in its place.
+    Unsupported(String),
+    /// This host has no such program or directory, as the text says.
+    NotOnHost(String),
+    /// The pod needs an object of this kind and name.
+    Object(&'static str, String),
+    /// The pod asks for more of a resource than this machine has.
+    Resource {
+        /// Name of the resource, such as `memory`.
+        name: String,
+        /// What this and earlier containers ask for.
+        asked: String,
+        /// What there is, if there is any.
+        there: Option<String>,
+    },
+}
+
+/// A field below `spec` of a pod, such as `containers[0].command`, with what it stands in the way of.
+pub type Finding = (String, Obstacle);
+
+/// All obstacles to pods with this `spec`, which is valid and has its defaults, one for each field.
+pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Finding> {
+    // A valid spec can be read.
+    let spec = PodSpec::deserialize(spec).unwrap_or_default();
+    let refused = refusals::of(&spec).into_iter();
+    let mut found: Vec<Finding> =
+        refused.map(|refusal| (refusal.field, Obstacle::Unsupported(refusal.message))).collect();
+    found.extend(elsewhere(&spec, node_name));
+    found.extend(paths(&spec));
+    found.extend(programs(&spec, workspace));
+    found.extend(objects(&spec));
+    found.extend(resources(&spec));
+    let mut fields = HashSet::new();
+    found.retain(|(field, _)| fields.insert(field.clone()));
+    found
+}
+
+/// Nobody runs the pods of another node, and nobody allocates devices.
+fn elsewhere(spec: &PodSpec, node_name: &str) -> Vec<Finding> {
+    let other = spec.node_name.as_deref().filter(|node| !node.is_empty() && *node != node_name);
+    let node = other.map(|node| {
+        let text = format!("there is no node {node}, only {node_name}");
+        ("nodeName".to_owned(), Obstacle::Unsupported(text))
+    });
+    let claims = (!spec.resource_claims.is_empty())
+        .then(|| ("resourceClaims".to_owned(), Obstacle::Unsupported("no device is allocated here".into())));
+    node.into_iter().chain(claims).collect()
+}
+
+fn paths(spec: &PodSpec) -> Vec<Finding> {
+    let volumes = spec.volumes.iter().enumerate();
+    let problem = volumes.filter_map(|(index, volume)| {
+        let problem = host_path::check(volume.host_path.as_ref()?).err()?;
+        Some((format!("volumes[{index}].hostPath"), Obstacle::NotOnHost(problem)))
+    });
+    problem.collect()
+}
+
+/// Programs and directories that are not there. The first container to start may make those of the others.
+fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (place, slot) in spec.slots().enumerate() {
+        let container = spec.container(slot);
+        let Ok((program, _)) = refusals::command(container) else { continue };
+        let is_path = program.contains('/');
+        if program.contains("$(") || is_path && place > 0 {
+            continue;
+        }
+        let Some(environment) = path_variable(container) else { continue };
+        if let Some(text) = missing_directory(container, workspace).filter(|_| place == 0) {
+            found.push((format!("{}.workingDir", slot.field()), Obstacle::NotOnHost(text)));
+            continue;
+        }
+        // A new folder holds no program, nor does a directory that is not there.
+        let own = || (workspace == Workspace::OfPod).then(|| PathBuf::from("/dev/null"));
+        let directory = working_dir(container).map(PathBuf::from).or_else(own);
+        if let Err(error) = process::locate(program, &environment, directory.as_deref()) {
+            found.push((format!("{}.command", slot.field()), Obstacle::NotOnHost(error.to_string())));
+        }
+    }
+    found
+}
+
+fn working_dir(container: &Container) -> Option<&str> {
+    container.working_dir.as_deref().filter(|directory| directory.starts_with('/'))
+}
+
+/// Why the directory in which a container starts is not there. A new folder of a pod has none in it.
+fn missing_directory(container: &Container, workspace: Workspace) -> Option<String> {
+    let given = container.working_dir.as_deref()?;
+    let path = Path::new(given);
+    let is_inside = path.components().any(|part| matches!(part, Component::Normal(_)));
+    if path.is_absolute() || workspace == Workspace::OfHost {
+        return (!given.is_empty() && !path.is_dir())
+            .then(|| format!("there is no directory {given} on this machine"));
+    }
+    is_inside.then(|| format!("there is no directory {given} in the new folder of a pod"))
+}
+
+/// `PATH` of a container; `None` if its value is not known yet. An `envFrom` that has one is not expected.
+fn path_variable(container: &Container) -> Option<Variables> {
+    let given = container.env.iter().rev().find(|variable| variable.name == "PATH");
+    let path = match given {
+        Some(core::EnvVar { value: Some(value), .. }) if !value.contains("$(") => value.clone(),
+        Some(_) => return None,
+        None => std::env::var("PATH").unwrap_or_default(),
+    };
+    Some(Variables::from([("PATH".to_owned(), path)]))
+}
+
+const CONFIG_MAP: &str = "ConfigMap";
+const SECRET: &str = "Secret";
+/// Why a file of a projected volume is not given.
+const NOT_ISSUED: &str = "nobody issues it here, so the file would be missing: leave it out";
+
+/// The objects without which a pod waits.
+fn objects(spec: &PodSpec) -> Vec<Finding> {
+    let volumes = spec.volumes.iter().enumerate();
+    let of_volumes = volumes.flat_map(|(index, volume)| of_volume(&format!("volumes[{index}]"), volume));
+    of_volumes
+        .chain(spec.slots().flat_map(|slot| of_container(&slot.field(), spec.container(slot))))
+        .collect()
+}
+
+fn of_volume(field: &str, volume: &Volume) -> Vec<Finding> {
+    let map = volume.config_map.as_ref();
+    let map = map.and_then(|map| needs(field, "configMap.name", CONFIG_MAP, &map.name, map.optional));
+    let secret = volume.secret.as_ref().and_then(|secret| {
+        let name = secret.secret_name.as_deref().unwrap_or_default();
+        needs(field, "secret.secretName", SECRET, name, secret.optional)
+    });
+    let sources = volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten());
+    let projected = sources.enumerate().flat_map(|(index, source)| {
+        let field = format!("{field}.projected.sources[{index}]");
+        let (map, secret) = (source.config_map.as_ref(), source.secret.as_ref());
+        let issued = not_issued(source)
+            .map(|kind| (format!("{field}.{kind}"), Obstacle::Unsupported(NOT_ISSUED.into())));
+        let map = map.and_then(|map| needs(&field, "configMap.name", CONFIG_MAP, &map.name, map.optional));
+        let secret =
+            secret.and_then(|secret| needs(&field, "secret.name", SECRET, &secret.name, secret.optional));
+        map.into_iter().chain(secret).chain(issued)
+    });
+    map.into_iter().chain(secret).chain(projected).collect()
+}
+
+/// What a projected volume would get from an issuer that is not there.
+fn not_issued(source: &core::VolumeProjection) -> Option<&'static str> {
+    match source {
+        core::VolumeProjection { service_account_token: Some(_), .. } => Some("serviceAccountToken"),
+        core::VolumeProjection { cluster_trust_bundle: Some(bundle), .. }
+            if bundle.optional != Some(true) =>
+        {
+            Some("clusterTrustBundle")
+        }
+        core::VolumeProjection { pod_certificate: Some(_), .. } => Some("podCertificate"),
+        _ => None,
+    }
+}
+
+fn of_container(field: &str, container: &Container) -> Vec<Finding> {
+    let whole = container.env_from.iter().enumerate().flat_map(|(index, source)| {
+        let field = format!("{field}.envFrom[{index}]");
+        let (map, secret) = (source.config_map_ref.as_ref(), source.secret_ref.as_ref());
+        let map = map.and_then(|map| needs(&field, "configMapRef.name", CONFIG_MAP, &map.name, map.optional));
+        let secret =
+            secret.and_then(|secret| needs(&field, "secretRef.name", SECRET, &secret.name, secret.optional));
+        map.into_iter().chain(secret)
+    });
+    let sources = container.env.iter().map(|variable| variable.value_from.as_ref()).enumerate();
+    let keys = sources.filter_map(|(index, source)| {
+        let (field, source) = (format!("{field}.env[{index}].valueFrom"), source?);
+        let (map, secret) = (source.config_map_key_ref.as_ref(), source.secret_key_ref.as_ref());
+        let map =
+            map.and_then(|map| needs(&field, "configMapKeyRef.name", CONFIG_MAP, &map.name, map.optional));
+        map.or_else(|| {
+            let secret = secret?;
+            needs(&field, "secretKeyRef.name", SECRET, &secret.name, secret.optional)
+        })
+    });
+    whole.chain(keys).collect()
+}
+
+fn needs(
+    field: &str,
+    below: &str,
+    kind: &'static str,
+    name: &str,
+    optional: Option<bool>,
+) -> Option<Finding> {
+    let is_there = kind == CONFIG_MAP && name == ROOT_CERTIFICATES;
+    let is_needed = !optional.unwrap_or(false) && !name.is_empty() && !is_there;
+    is_needed.then(|| (format!("{field}.{below}"), Obstacle::Object(kind, name.to_owned())))
+}
+
+/// Requests that no moment of this machine can meet. Main containers and sidecars run together, other init
+/// containers alone.
+fn resources(spec: &PodSpec) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut together: BTreeMap<&str, f64> = BTreeMap::new();
+    let whole = spec.resources.iter().map(|resources| ("resources".to_owned(), resources, false));
+    let containers = spec.slots().map(|slot| {
+        let joins = matches!(slot, Slot::Main(_)) || spec.is_sidecar(slot);
+        (format!("{}.resources", slot.field()), &spec.container(slot).resources, joins)
+    });
+    for (field, resources, joins) in whole.chain(containers) {
+        for (list, name, amount) in asked(resources) {
+            let sum = if joins {
+                let sum = together.entry(name).or_default();
+                *sum += amount;
+                *sum
+            } else {
+                amount
+            };
+            let Some(there) = capacity(name) else { continue };
+            if sum > there {
+                let shown = |amount: f64| if name == "memory" { bytes(amount) } else { format!("{amount}") };
+                let there = (there > 0.0).then(|| shown(there));
+                let obstacle = Obstacle::Resource { name: name.to_owned(), asked: shown(sum), there };
+                found.push((format!("{field}.{list}[{name}]"), obstacle));
+            }
+        }
+    }
+    found
+}
+
+/// What a container asks for: the list with the amount, the resource, and the amount. As in Kubernetes, a limit
+/// counts where there is no request.
+fn asked(resources: &core::ResourceRequirements) -> Vec<(&'static str, &str, f64)> {
+    let mut asked: Vec<(&'static str, &str, f64)> = Vec::new();
+    for (list, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for (name, Quantity(amount)) in amounts.iter().flatten() {
+            if asked.iter().all(|(_, known, _)| known != name) {
+                asked.push((list, name.as_str(), quantity::parse(amount).unwrap_or_default()));
+            }
+        }
+    }
+    asked
+}
+
+/// How much of a resource this machine has; `None` if that is not measured.
+fn capacity(resource: &str) -> Option<f64> {
+    match resource {
+        "cpu" | "memory" => quantity::parse(&node::allocatable(resource)?),
+        "ephemeral-storage" => None,
+        // Devices and huge pages.
+        _ => Some(0.0),
+    }
+}
+
+fn bytes(amount: f64) -> String {
+    format!("{:.1}Gi", amount / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(spec: &Value) -> Vec<Finding> {
+        obstacles(spec, "here", Workspace::OfPod)
+    }
+
+    fn fields(spec: &Value) -> Vec<String> {
+        found(spec).into_iter().map(|(field, _)| field).collect()
+    }
+
+    fn container(more: &Value) -> Value {
+        let mut container = json!({"name": "c", "command": ["sh"]});
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        container
+    }
+
+    /// The fields that stand in the way of a pod with one such container.
+    fn of_container(more: Value) -> Vec<String> {
+        fields(&json!({"containers": [container(&more)]}))
+    }
+
+    #[test]
+    fn programs_and_directories_must_be_there() {
+        assert_eq!(of_container(json!({})), [""; 0]);
+        for (command, is_there) in [
+            ("no-such-program", false),
+            ("/bin/sh", true),
+            ("/no/such/program", false),
+            ("./in-a-new-folder", false),
+            ("$(PROGRAM)", true),
+            ("/etc", false),
+            ("/etc/passwd", false),
+        ] {
+            let missing: &[&str] = if is_there { &[] } else { &["containers[0].command"] };
+            assert_eq!(of_container(json!({"command": [command]})), missing, "{command}");
+        }
+        for directory in ["/no/such", "made-by-nobody", "$(HOME)"] {
+            assert_eq!(of_container(json!({"workingDir": directory})), ["containers[0].workingDir"]);
+        }
+        for directory in ["", ".", "/"] {
+            assert_eq!(of_container(json!({"workingDir": directory})), [""; 0]);
+        }
+        let script = tempfile::NamedTempFile::new().unwrap();
+        std::fs::set_permissions(script.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        for (interpreter, is_there) in [("/bin/sh", true), (" /bin/sh -e", true), ("/no/such", false)] {
+            std::fs::write(script.path(), format!("#!{interpreter}\n")).unwrap();
+            let missing: &[&str] = if is_there { &[] } else { &["containers[0].command"] };
+            assert_eq!(of_container(json!({"command": [script.path()]})), missing, "{interpreter}");
+        }
+        // A path that an earlier container may make, and a PATH that is not known.
+        let later =
+            json!({"initContainers": [container(&json!({}))], "containers": [{"command": ["/made/later"]}]});
+        assert_eq!(fields(&later), [""; 0]);
+        let path = |value: &str| json!({"command": ["sh"], "env": [{"name": "PATH", "value": value}]});
+        assert_eq!(of_container(path("/no/such")), ["containers[0].command"]);
+        assert_eq!(of_container(path("$(OTHER)")), [""; 0]);
+    }
+
+    #[test]
+    fn objects_that_are_not_optional_are_needed() {
+        let map = |optional| json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k", "optional": optional}}}]);
+        assert_eq!(of_container(json!({"env": map(true)})), [""; 0]);
+        assert_eq!(
+            of_container(json!({"env": map(false)})),
+            ["containers[0].env[0].valueFrom.configMapKeyRef.name"]
+        );
+        let spec = json!({
+            "volumes": [
+                {"name": "s", "secret": {"secretName": "db"}},
+                {"name": "p", "projected": {"sources": [{"downwardAPI": {}}, {"configMap": {"name": "m"}}]}},
+                {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+            ],
+            "containers": [container(&json!({"envFrom": [{"secretRef": {"name": "db"}}]}))],
+        });
+        // Each namespace has this one.
+        let root = json!([{"name": "r", "configMap": {"name": "kube-root-ca.crt"}}]);
+        assert_eq!(fields(&json!({"volumes": root, "containers": [container(&json!({}))]})), [""; 0]);
+        let secret = || Obstacle::Object("Secret", "db".into());
+        assert_eq!(
+            found(&spec),
+            [
+                ("volumes[0].secret.secretName".into(), secret()),
+                (
+                    "volumes[1].projected.sources[1].configMap.name".into(),
+                    Obstacle::Object("ConfigMap", "m".into())
+                ),
+                (
+                    "volumes[2].projected.sources[0].serviceAccountToken".into(),
+                    Obstacle::Unsupported(NOT_ISSUED.into())
+                ),
+                ("containers[0].envFrom[0].secretRef.name".into(), secret()),
+            ]
+        );
+    }
+
+    #[test]
+    fn requests_must_fit_on_the_machine() {
+        let asks = |resources: Value| of_container(json!({ "resources": resources }));
+        assert_eq!(
+            asks(json!({"requests": {"cpu": "1m", "memory": "1Ki", "ephemeral-storage": "900Ti"}})),
+            [""; 0]
+        );
+        assert_eq!(asks(json!({"limits": {"memory": "900Ti"}})), ["containers[0].resources.limits[memory]"]);
+        let lower = json!({"limits": {"memory": "900Ti"}, "requests": {"memory": "1Ki"}});
+        assert_eq!(asks(lower), [""; 0]);
+        let gpus = found(
+            &json!({"containers": [container(&json!({"resources": {"limits": {"nvidia.com/gpu": 8}}}))]}),
+        );
+        let obstacle = Obstacle::Resource { name: "nvidia.com/gpu".into(), asked: "8".into(), there: None };
+        assert_eq!(gpus, [("containers[0].resources.limits[nvidia.com/gpu]".into(), obstacle)]);
+        // Each fits, both together do not.
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let all = container(&json!({"resources": {"requests": {"cpu": cpus}}}));
+        assert_eq!(fields(&json!({"containers": [all]})), [""; 0]);
+        assert_eq!(fields(&json!({"initContainers": [all], "containers": [all]})), [""; 0]);
+        assert_eq!(fields(&json!({"containers": [all, all]})), ["containers[1].resources.requests[cpu]"]);
+    }
+
+    #[test]
+    fn pods_of_other_nodes_do_not_run() {
+        let on = |node: &str| fields(&json!({"nodeName": node, "containers": [container(&json!({}))]}));
+        assert_eq!((on("here"), on("there")), (vec![], vec!["nodeName".to_owned()]));
+    }
+}

@@ -1,0 +1,15 @@
+//! Texts that are read with some places changed, and where those places were.
+
+/// Where in a text a byte of the changed one is. Each of these changes, in their order, has made the text longer by so many bytes.
+pub(crate) fn original(changes: &[usize], longer: usize, at: usize) -> usize {
+    let (mut from, mut to) = (0, changes.len());
+    while from < to {
+        let middle = usize::midpoint(from, to);
+        if changes[middle] + middle * longer < at {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    at - from * longer
+}

@@ -1,0 +1,81 @@
+//! Tags that stand right before a comma: `[!!str, a]`. kubectl refuses them, and the scanner of libyaml does not expect them, so
+//! they are found before it is asked for values.
+
+use libyaml_safer::{Encoding, Scanner, TokenData};
+
+use crate::edits::original;
+use crate::source::offset;
+use crate::{SyntaxError, wording};
+
+/// Refuses a tag right before a comma.
+///
+/// A text that has what looks like one is scanned with a space before the comma. The space changes no other token. If the scanner
+/// fails, it has not shown all tokens that it knows, so nothing is known of a tag; but what it says is true of the text itself.
+///
+/// # Errors
+/// There is such a tag, or the text is not YAML.
+pub(crate) fn check(text: &str) -> Result<(), SyntaxError> {
+    let commas = candidates(text);
+    if commas.is_empty() {
+        return Ok(());
+    }
+    let spaced = spaced(text, &commas);
+    let mut scanner = Scanner::new();
+    scanner.set_encoding(Encoding::Utf8);
+    scanner.set_input(spaced.as_bytes());
+    for token in scanner {
+        match token {
+            Ok(token) if matches!(token.data, TokenData::Tag { .. }) => {
+                let end = original(&commas, 1, offset(token.end_mark.index));
+                if commas.binary_search(&end).is_ok() {
+                    let at = original(&commas, 1, offset(token.start_mark.index));
+                    return Err(SyntaxError::new(at, "a tag right before a comma: the value is missing"));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let error = wording::of_yaml(&spaced, &error);
+                return Err(SyntaxError { at: original(&commas, 1, error.at).min(text.len()), ..error });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All commas that follow what looks like a tag.
+fn candidates(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let mut commas = Vec::new();
+    // The end of the letters that a tag is made of, which is the same for all that begin among them.
+    let mut letters = 0;
+    for tag in (0..bytes.len()).filter(|at| bytes[*at] == b'!') {
+        let length =
+            |is_last: fn(&u8) -> bool| bytes[tag..].iter().position(is_last).unwrap_or(bytes.len() - tag);
+        if letters <= tag {
+            letters = tag + length(|byte| byte.is_ascii_whitespace() || b",[]{}".contains(byte));
+        }
+        let end = match bytes.get(tag + 1) {
+            // A whole name, which may contain commas.
+            Some(b'<') => tag + length(|byte| byte.is_ascii_whitespace() || *byte == b'>') + 1,
+            _ => letters,
+        };
+        if bytes.get(end) == Some(&b',') {
+            commas.push(end);
+        }
+    }
+    commas.sort_unstable();
+    commas.dedup();
+    commas
+}
+
+/// The text with a space before each of these commas, and with a last line that ends.
+fn spaced(text: &str, commas: &[usize]) -> String {
+    let mut spaced = String::with_capacity(text.len() + commas.len() + 1);
+    let mut copied = 0;
+    for comma in commas {
+        spaced.push_str(&text[copied..*comma]);
+        spaced.push(' ');
+        copied = *comma;
+    }
+    spaced + &text[copied..] + "\n"
+}

@@ -1,0 +1,97 @@
+//! What is wrong with a text, in words that say what to do about it.
+
+use libyaml_safer::Error;
+
+use crate::SyntaxError;
+use crate::source::offset;
+
+/// What is wrong with a YAML text. The place is relative to the text.
+pub(crate) fn of_yaml(text: &str, error: &Error) -> SyntaxError {
+    let (problem, context) = (error.problem(), error.context().unwrap_or_default());
+    let place =
+        |mark: Option<libyaml_safer::Mark>| mark.map(|mark| text.floor_char_boundary(offset(mark.index)));
+    let at = place(error.problem_mark()).unwrap_or_default();
+    // The end of the text is no good place to look for what is not closed.
+    let begin = place(error.context_mark()).unwrap_or(at);
+    if matches!(problem, "found unexpected end of stream" | "found unexpected document indicator") {
+        return SyntaxError::new(begin, "the quotes that begin here are not closed");
+    }
+    if problem == "could not find expected ':'" {
+        return SyntaxError::new(
+            begin,
+            "neither a key, as there is no `:` after it, nor a part of the line before",
+        );
+    }
+    SyntaxError::new(at, sentence(problem, context, text[at..].chars().next()))
+}
+
+/// The error, or a better one where a template has not been rendered.
+pub(crate) fn of_template(text: &str, error: SyntaxError) -> SyntaxError {
+    let start = text[..error.at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    let before = text[..start].trim_end().rsplit('\n').next().unwrap_or_default();
+    if ![line, before].iter().any(|line| line.contains("{{")) {
+        return error;
+    }
+    let message =
+        "a template, not YAML: render it first, as with `helm template`, or put `{{ }}` into quotes";
+    SyntaxError::new(error.at, message)
+}
+
+const INDENTED: &str = "the indentation of this line fits no map or list around it";
+const TAB: &str = "a tab, where only spaces can indent";
+const TAG: &str = "an unknown or malformed tag: a text that begins with `!` needs quotes";
+const ESCAPE: &str = "`\\` and what follows is no character: write `\\\\`, or use single quotes";
+const DIRECTIVE: &str = "not a directive of YAML: a text that begins with `%` needs quotes";
+
+fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
+    let known = match problem {
+        "found character that cannot start any token" if letter == Some('\t') => TAB,
+        "found a tab character that violates indentation"
+        | "found a tab character where an indentation space is expected" => TAB,
+        "found character that cannot start any token" => {
+            return format!(
+                "a text that begins with `{}` needs quotes",
+                letter.unwrap_or_default().escape_debug()
+            );
+        }
+        "mapping values are not allowed in this context" => {
+            "a key cannot be here: a text with `: ` in it needs quotes, and each key a line of its own"
+        }
+        "block sequence entries are not allowed in this context" => {
+            "a list cannot begin here: `- ` goes on a line of its own"
+        }
+        "mapping keys are not allowed in this context" => "a text that begins with `? ` needs quotes",
+        "did not find expected key" => INDENTED,
+        "did not find expected '-' indicator" => {
+            "this line is indented like the elements of a list, which begin with `- `"
+        }
+        "did not find expected ',' or ']'" => "`,` or `]` is missing in a list that began with `[`",
+        "did not find expected ',' or '}'" => "`,` or `}` is missing in a map that began with `{`",
+        "found unknown escape character"
+        | "did not find expected hexdecimal number"
+        | "found invalid Unicode character escape code" => ESCAPE,
+        "did not find expected alphabetic or numeric character" => {
+            "a text that begins with `*` or `&` needs quotes"
+        }
+        "did not find expected node content" => "a value is missing",
+        "did not find expected <document start>" => {
+            "text after the end of the document: check the indentation"
+        }
+        "did not find expected comment or line break" => "text after `|` or `>`: it goes on the next line",
+        "found an indentation indicator equal to 0" => "the number after `|` or `>` must be 1 to 9",
+        "found unexpected ':'" => "a text with `:` in it needs quotes here",
+        _ if context.contains("directive") || problem.contains("directive") => DIRECTIVE,
+        _ if context.contains("tag") || problem.contains("tag") => TAG,
+        _ => "not YAML",
+    };
+    known.to_owned()
+}
+
+/// What is wrong with a JSON text at a place.
+pub(crate) fn of_json(text: &str, at: usize) -> String {
+    match text.get(at..).and_then(|rest| rest.trim_end().chars().next()) {
+        Some(letter) => format!("not JSON: `{}` cannot be here", letter.escape_debug()),
+        None => "the JSON ends too early: something that `{`, `[` or quotes begin is not closed".to_owned(),
+    }
+}

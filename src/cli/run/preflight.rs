@@ -1,0 +1,68 @@
+//! Why the pods of a Job could never run on the embedded cluster, and what to do about it: said before it starts.
+
+use serde_json::Value;
+
+use yardmaster_embedded::kubelet::preflight::{Obstacle, obstacles};
+use yardmaster_embedded::kubelet::{NODE, Workspace};
+
+/// The way out where this machine cannot do what the Job asks for.
+const ELSEWHERE: &str = "--kubeconfig FILE runs it on a cluster";
+
+/// The problems of a valid Job with its defaults: the field, and a text that ends with the next step.
+pub(super) fn problems(job: &Value, workspace: Workspace) -> Vec<(String, String)> {
+    let found = obstacles(&job["spec"]["template"]["spec"], NODE, workspace).into_iter();
+    found.map(|(field, obstacle)| (format!("spec.template.spec.{field}"), explained(obstacle))).collect()
+}
+
+fn explained(obstacle: Obstacle) -> String {
+    match obstacle {
+        Obstacle::Unsupported(text) => format!("{text}; or {ELSEWHERE}"),
+        Obstacle::NotOnHost(text) => {
+            format!(
+                "{text}: pods run programs of this machine, images are not pulled; install it, or {ELSEWHERE}"
+            )
+        }
+        Obstacle::Object(kind, name) => format!(
+            "{kind} {name:?} does not exist: `run` brings no objects but Jobs; start `yardmaster cluster`, create it \
+             there, and run the Job there with --kubeconfig FILE"
+        ),
+        Obstacle::Resource { name, asked, there } => {
+            let there = there.map_or_else(|| "none".to_owned(), |there| format!("only {there}"));
+            format!("{asked} of {name}: this machine has {there}; ask for less, or {ELSEWHERE}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_problem_names_its_field_and_a_way_out() {
+        let container = json!({
+            "name": "c", "image": "busybox",
+            "envFrom": [{"secretRef": {"name": "db"}}],
+            "resources": {"limits": {"nvidia.com/gpu": "8"}},
+            "volumeMounts": [{"name": "v", "mountPath": "/opt"}],
+        });
+        let pod = json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]});
+        let job = json!({"spec": {"template": {"spec": pod}}});
+        let problems = problems(&job, Workspace::OfPod);
+        let fields: Vec<_> = problems
+            .iter()
+            .filter_map(|(field, _)| field.strip_prefix("spec.template.spec.containers[0]."))
+            .collect();
+        let expected = [
+            "command",
+            "volumeMounts[0].mountPath",
+            "envFrom[0].secretRef.name",
+            "resources.limits[nvidia.com/gpu]",
+        ];
+        assert_eq!(fields, expected);
+        for (field, text) in problems {
+            assert!(text.contains("--kubeconfig FILE"), "{field}: {text}");
+        }
+    }
+}
