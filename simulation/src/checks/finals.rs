@@ -144,7 +144,12 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
-        let live = ledger.pods.values().filter(|pod| pod.is_tracked()).count() as i64;
+        // A tenant's Job goes on for as long as its pods have finalizers of somebody else.
+        let goes_on =
+            |job: &String| ledger.jobs.get(job).is_some_and(|job| job.exists && job.finished.is_none());
+        let is_live =
+            |pod: &&PodFacts| pod.is_tracked() || pod.exists && pod.job.as_ref().is_some_and(goes_on);
+        let live = ledger.pods.values().filter(is_live).count() as i64;
         // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
         let unseen = |pod: &&PodFacts| plan.settings.all_own_all && pod.meddled && !pod.exists;
         let live = live + ledger.pods.values().filter(unseen).count() as i64;
