@@ -259,7 +259,7 @@ impl<D: Decoder> Watcher<D> {
         if let Start::After(version) = start {
             position.version = Some(version);
         }
-        let mut pauses = self.pauses();
+        let (mut pauses, mut relists) = (self.pauses(), self.pauses());
         loop {
             let began = Instant::now();
             let end = self.list_and_watch(&mut position).await;
@@ -268,6 +268,10 @@ impl<D: Decoder> Watcher<D> {
             if std::mem::take(&mut position.progress) || open_for >= LASTED {
                 pauses = self.pauses();
                 self.patience = FIRST_PATIENCE;
+            }
+            // A list that is followed by no watch is no progress: it would be repeated at once.
+            if open_for >= LASTED {
+                relists = self.pauses();
             }
             let resource = self.selection.resource.plural;
             // API servers may end a watch or compact a version at any time. When that happens within a
@@ -292,9 +296,10 @@ impl<D: Decoder> Watcher<D> {
                     if is(Mutant::ExpiredWatchNotRelisted) {
                         position.version = Some(0);
                     }
-                    if lasted {
-                        continue;
+                    if !lasted {
+                        sleep(relists.next().unwrap_or(PAUSES.1)).await;
                     }
+                    continue;
                 }
                 Err(Broken::NoStreamingLists) => {
                     tracing::debug!(resource, "no streaming lists; listing in one piece");
