@@ -100,7 +100,7 @@ impl WireStatus<'_> {
     fn is_finished(&self) -> bool {
         self.conditions.iter().flatten().any(|condition| {
             let holds = ConditionStatus::from(&*condition.status) == ConditionStatus::True;
-            holds && ConditionKind::from(&*condition.kind).is_end()
+            holds && ConditionKind::named(&condition.kind).is_some_and(ConditionKind::is_end)
         })
     }
 }
