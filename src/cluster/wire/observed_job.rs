@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::meta::ResourceVersion;
 use crate::job::job_id::JobId;
+use crate::job::pod_failure_policy::LONGEST_FAILURE_POLICY;
 use crate::job::selector::LONGEST_SELECTOR;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
@@ -71,6 +72,14 @@ pub enum Unserved {
         /// The length of all its `succeededIndexes`.
         bytes: usize,
     },
+    /// `spec.podFailurePolicy` names containers and conditions by more than [`LONGEST_FAILURE_POLICY`] bytes of text.
+    #[error(
+        "its pod failure policy names containers and conditions in {bytes} bytes, and {LONGEST_FAILURE_POLICY} at most are served"
+    )]
+    LongFailurePolicy {
+        /// The length of all these names.
+        bytes: usize,
+    },
 }
 
 impl Unserved {
@@ -81,6 +90,7 @@ impl Unserved {
                 ("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown".to_owned())
             }
             Self::LongSelector { .. } => ("SelectorTooLong", format!("Skipped Job sync: {self}")),
+            Self::LongFailurePolicy { .. } => ("FailurePolicyTooLong", format!("Skipped Job sync: {self}")),
             Self::LongSuccessPolicy { .. } => ("SuccessPolicyTooLong", format!("Skipped Job sync: {self}")),
         }
     }
