@@ -196,12 +196,27 @@ impl JobStatus {
         self.uncounted.as_ref().filter(|pods| !pods.is_empty())
     }
 
-    /// Whether both statuses count and record the same pods.
-    pub fn counts_as(&self, other: &JobStatus) -> bool {
-        (self.succeeded, self.failed) == (other.succeeded, other.failed)
-            && self.still_uncounted() == other.still_uncounted()
-            && self.completed_indexes == other.completed_indexes
-            && self.failed_indexes == other.failed_indexes
+    /// Whether a later reading counts and records the same pods. Of a Job that has finished, the numbers tell.
+    pub fn counts_as(&self, later: &JobStatus) -> bool {
+        let lists_agree = || {
+            self.still_uncounted() == later.still_uncounted()
+                && self.completed_indexes == later.completed_indexes
+                && self.failed_indexes == later.failed_indexes
+        };
+        (self.succeeded, self.failed) == (later.succeeded, later.failed)
+            && (later.finished().is_some() || lists_agree())
+    }
+
+    /// Drops the indexes and the UIDs.
+    pub fn drop_lists(&mut self) {
+        (self.uncounted, self.completed_indexes, self.failed_indexes) = Default::default();
+    }
+
+    /// The memory that the indexes and the UIDs take, in bytes.
+    pub fn list_bytes(&self) -> usize {
+        let sets = [Some(&self.completed_indexes), self.failed_indexes.as_ref()].into_iter().flatten();
+        let uids = self.uncounted.iter().flat_map(|pods| pods.succeeded.iter().chain(&pods.failed));
+        sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).fold(0, usize::saturating_add)
     }
 
     /// Adds a condition that was read, unless its kind is decided: where a writer has left several, the first that is True

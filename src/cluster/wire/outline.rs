@@ -16,7 +16,7 @@ use crate::job::selector::Selector;
 use crate::job::status::{ConditionKind, ConditionStatus};
 
 /// The fields of a Job needed to handle pods that belong to no shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct JobOutline {
     /// Namespace, name and UID.
     pub id: JobId,

@@ -19,8 +19,13 @@ fn a_status_that_is_taken_over_is_the_status() {
     job.take_status(JobStatus { succeeded: 1, ..JobStatus::default() });
     assert_eq!((job.status.succeeded, job.status.finished().is_some()), (1, false));
     ended.ensure(condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(1)));
-    job.take_status(ended.clone());
-    assert_eq!(job.status, ended);
+    job.take_status(JobStatus {
+        uncounted: Some(Uncounted { succeeded: vec!["p".into()], failed: vec![] }),
+        completed_indexes: [0, 1].into_iter().collect(),
+        failed_indexes: Some([2].into_iter().collect()),
+        ..ended.clone()
+    });
+    assert_eq!(job.status, ended, "nobody needs indexes and UIDs of a Job that has finished");
 }
 
 #[test]
