@@ -5,6 +5,7 @@
 mod binary;
 mod cluster;
 mod refusals;
+mod statuses;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

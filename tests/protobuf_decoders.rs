@@ -13,7 +13,7 @@ use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster_embedded::encode_watch_event;
 
 /// Decodes all recorded objects of a kind from JSON and from protobuf. Returns how many could be decoded.
-fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, &str)) -> usize {
+fn read_recorded<D: Decoder<Object: Debug>>(decoder: &D, of: (&str, &str)) -> usize {
     let from_protobuf = D::FROM_PROTOBUF.unwrap();
     let mut observed = 0;
     for (json, text) in recorded::objects(of) {
@@ -24,7 +24,7 @@ fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, 
         let read = read_frame(&out[size_of::<u32>()..], |message| from_protobuf(decoder, message));
         match (decoder.decode(json.to_string().as_bytes()), read) {
             (Ok(from_json), Ok(Event::Applied { kind: "ADDED", object })) => {
-                assert_eq!(from_json, object);
+                assert_eq!(format!("{from_json:?}"), format!("{object:?}"));
                 observed += 1;
             }
             (Err(_), Err(_)) => {}

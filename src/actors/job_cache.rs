@@ -1,5 +1,5 @@
 //! The Jobs that a replica sees, by shard: a shard that is taken over starts from them. The cache also sums
-//! the work that remains for each shard.
+//! the work that remains for each shard, and bounds the memory for statuses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::config::ControllerConfig;
 use super::loads::{LoadBoard, work_left};
 use super::relist::Relist;
+use super::status_shares::StatusShares;
 use crate::cluster::wire::ObservedJob;
+use crate::job::job_id::JobId;
 use crate::job::template::PodTemplate;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardId;
@@ -21,6 +23,7 @@ pub struct JobCache {
     config: Arc<ControllerConfig>,
     loads: LoadBoard,
     shards: BTreeMap<ShardId, ShardJobs>,
+    statuses: StatusShares,
     /// The lists in progress.
     relists: BTreeMap<Source, Relist<UidSet>>,
 }
@@ -43,7 +46,8 @@ impl ShardJobs {
 impl JobCache {
     /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
-        Self { config, loads, shards: BTreeMap::new(), relists: BTreeMap::new() }
+        let (shards, relists) = (BTreeMap::new(), BTreeMap::new());
+        Self { config, loads, shards, statuses: StatusShares::default(), relists }
     }
 
     /// A list begins.
@@ -63,7 +67,7 @@ impl JobCache {
         self.shards.get(&self.config.shards.shard_of(&uid.to_string()))?.jobs.get(uid)
     }
 
-    /// Takes in a Job. Returns it with its shard, or `None` if it belongs to a shard other than the source's:
+    /// Takes in a Job. Returns it as it is kept, with its shard, or `None` if it belongs to a shard other than the source's:
     /// not every API server honours `shardSelector`.
     pub fn insert(
         &mut self,
@@ -75,19 +79,22 @@ impl JobCache {
             return None;
         }
         self.mark(source, &job.uid);
-        let more = self.work(&job);
         let known = self.shards.entry(id).or_default();
-        // A Job that comes from our own status write is shared, and has the known template already.
-        let read = Arc::get_mut(&mut job);
-        if let Some(ObservedJob { uid, managed_by, job: Ok(job), .. }) = read {
-            if !self.config.manages(managed_by.as_deref()) {
-                job.drop_template();
-            } else if let Some(known) = known.template_of(uid) {
+        known.jobs.get(&job.uid).into_iter().for_each(|before| self.statuses.leave(before));
+        if self.config.manages(job.managed_by.as_deref()) {
+            // A Job that comes from our own status write is shared, and has the known template already.
+            if let Some(ObservedJob { uid, job: Ok(job), .. }) = Arc::get_mut(&mut job)
+                && let Some(known) = known.template_of(uid)
+            {
                 job.share_template(known);
             }
+            self.statuses.enter(&mut job);
+        } else if let Ok(job) = &mut Arc::make_mut(&mut job).job {
+            job.drop_template();
+            job.status.drop_lists();
         }
         let before = known.jobs.insert(job.uid.clone(), job.clone());
-        self.count(id, more, before);
+        self.count(id, self.work(&job), before);
         Some((id, job))
     }
 
@@ -95,6 +102,7 @@ impl JobCache {
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
         let id = self.config.shards.shard_of(&uid.to_string());
         let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
+        self.statuses.leave(&job);
         self.count(id, 0, Some(job));
         Some(id)
     }
@@ -118,9 +126,15 @@ impl JobCache {
 
     /// Forgets a shard, and the list in progress of its own source.
     pub fn forget(&mut self, shard: ShardId) {
-        self.shards.remove(&shard);
+        let jobs = self.shards.remove(&shard).unwrap_or_default().jobs;
+        jobs.values().for_each(|job| self.statuses.leave(job));
         self.relists.remove(&Some(shard));
         self.loads.write(shard, 0);
+    }
+
+    /// A Job of this namespace that is left alone since its status was too long, and for which there is room now.
+    pub fn fitting(&self, namespace: &str) -> Option<JobId> {
+        self.statuses.fitting(namespace).and_then(|uid| self.get(uid)).map(|job| job.id())
     }
 
     /// The work that remains for a Job, if it is ours.
@@ -145,7 +159,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::wire::{Decoder as _, JobDecoder};
+    use crate::cluster::wire::{Decoder as _, JobDecoder, Unserved};
+    use crate::job::names::BUILT_IN_CONTROLLER;
 
     fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
         let job = json!({
@@ -185,5 +200,90 @@ mod tests {
         assert_eq!(missing, ["a".into()]);
         cache.forget(config.shards.shard_of("a"));
         assert_eq!(total(), 0);
+    }
+
+    /// A Job of this namespace that needs 100,000 intervals of indexes, which take 1.1 MB.
+    fn large(uid: &str, namespace: &str, intervals: u32, condition: &str) -> Arc<ObservedJob> {
+        let indexes: Vec<String> = (0..intervals).map(|index| (2 * index).to_string()).collect();
+        let job = json!({
+            "metadata": {"name": uid, "namespace": namespace, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "parallelism": 1, "completions": 300_000, "completionMode": "Indexed", "selector": {},
+                "template": {"spec": {}},
+            },
+            "status": {
+                "completedIndexes": indexes.join(","), "conditions": [{"type": condition, "status": "True"}],
+                "uncountedTerminatedPods": {"succeeded": ["p"]},
+            },
+        });
+        JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+    }
+
+    fn is_left_alone(job: &ObservedJob) -> bool {
+        matches!(job.job, Err(Unserved::LongStatus { .. }))
+    }
+
+    fn lists(job: &ObservedJob) -> usize {
+        job.may_have_pods().unwrap().status.list_bytes()
+    }
+
+    #[test]
+    fn the_statuses_of_a_namespace_share_a_bound_and_jobs_beyond_it_are_left_alone() {
+        let config =
+            ControllerConfig { controller_name: BUILT_IN_CONTROLLER.into(), ..ControllerConfig::default() };
+        let mut cache = JobCache::new(Arc::new(config), LoadBoard::new(ControllerConfig::default().shards));
+        let mut insert = |job: Arc<ObservedJob>| cache.insert(None, job).unwrap().1;
+        for uid in ["a", "b", "c", "d", "e", "f", "g"] {
+            assert!(!is_left_alone(&insert(large(uid, "n", 100_000, "X"))), "{uid}");
+        }
+        for turn in 0..2 {
+            let beyond = insert(large("h", "n", 100_000, "X"));
+            assert!(is_left_alone(&beyond) && lists(&beyond) == 0, "{turn}");
+        }
+        let Err(unserved) = &insert(large("i", "n", 70_000, "X")).job else { panic!("it is too long, too") };
+        let (reason, message) = unserved.event();
+        assert!(reason == "StatusTooLong" && message.contains("8388608"), "{message}");
+        assert!(
+            !is_left_alone(&insert(large("j", "n", 1_000, "X"))),
+            "a status of the usual length has room"
+        );
+        assert!(
+            !is_left_alone(&insert(large("k", "other", 100_000, "X"))),
+            "another namespace has a share of its own"
+        );
+        assert_eq!(
+            lists(&insert(large("l", "n", 100_000, "Complete"))),
+            0,
+            "one that has finished keeps no lists"
+        );
+        assert_eq!(cache.fitting("n"), None);
+        // Room for one of them becomes free.
+        cache.insert(None, large("a", "n", 100_000, "Failed"));
+        let next = cache.fitting("n").unwrap();
+        assert_eq!((&**next.namespace(), next.uid()), ("n", &Uid::from("i")), "the shortest");
+        assert!(!is_left_alone(&cache.insert(None, large("i", "n", 70_000, "X")).unwrap().1));
+        assert_eq!(cache.fitting("n"), None);
+        cache.remove(&"b".into());
+        assert_eq!(cache.fitting("n").map(|job| job.uid().clone()), Some("h".into()));
+        cache.remove(&"h".into());
+        assert_eq!(cache.fitting("n"), None);
+        let all: Vec<ShardId> = cache.config.shards.shards().collect();
+        all.iter().for_each(|shard| cache.forget(*shard));
+        assert_eq!(
+            format!("{:?}", cache.statuses),
+            format!("{:?}", StatusShares::default()),
+            "nothing is left"
+        );
+    }
+
+    #[test]
+    fn jobs_of_others_keep_no_lists() {
+        let config =
+            Arc::new(ControllerConfig { controller_name: "a/b".into(), ..ControllerConfig::default() });
+        let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
+        let job = large("a", "n", 100_000, "X");
+        // Somebody else may have it, too.
+        let _shared = job.clone();
+        assert_eq!(lists(&cache.insert(None, job).unwrap().1), 0);
     }
 }

@@ -291,7 +291,7 @@ fn mode(job: &Job) -> CompletionMode {
 /// failed because its Job fails.
 fn handled(state: &JobState, pod: &Pod) -> Option<PodFailureAction> {
     let (spec, status) = (&state.job.spec, &state.job.status);
-    let fails = status.holding(&ConditionKind::FailureTarget).is_some() && pod.phase != Phase::Succeeded;
+    let fails = status.holding(ConditionKind::FailureTarget).is_some() && pod.phase != Phase::Succeeded;
     let in_range = spec.completion.indexes().is_none_or(|end| pod.index.is_some_and(|index| index < end));
     let counts =
         (fails || pod.is_failed(spec.replace_only_failed)) && in_range && status.finished().is_none();

@@ -58,6 +58,7 @@ mod requests;
 mod rereads;
 mod rewinds;
 mod shard_actor;
+mod status_shares;
 mod subscription;
 mod supervision;
 #[cfg(test)]

@@ -323,7 +323,8 @@ impl ReplicaActor {
         }
     }
 
-    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant) {
+    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
+        let namespace = job.namespace.clone();
         self.doubtful.is_readable(&job.uid);
         if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
             && self.cx.config.manages(job.managed_by.as_deref())
@@ -333,6 +334,7 @@ impl ReplicaActor {
         if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job, arrived);
         }
+        self.look_at_left_alone(&namespace, ctx);
     }
 
     /// Delivers a Job to its shard, if that is ours.
@@ -346,18 +348,19 @@ impl ReplicaActor {
             }
             return self.count_external_job(&job);
         }
-        let read = match &job.job {
-            Ok(read) => read,
-            Err(unserved) => {
-                if job.deleting {
-                    // Nobody counts its pods. Their finalizer must not hold up its deletion.
-                    actor.do_send(JobVanished(job.id()));
-                }
-                return self.report_unserved(&job, unserved);
+        match job.may_have_pods() {
+            Some(read) => {
+                self.job_index.insert(read);
+                actor.do_send(JobSeen { job: job.clone(), arrived });
             }
-        };
-        self.job_index.insert(read);
-        actor.do_send(JobSeen { job, arrived });
+            // Nobody counts its pods. Their finalizer must not hold up its deletion.
+            None if job.deleting => actor.do_send(JobVanished(job.id())),
+            None => {}
+        }
+        match &job.job {
+            Ok(_) => _ = self.skipped.remove(&job.uid),
+            Err(unserved) => self.report_unserved(&job, unserved),
+        }
     }
 
     fn count_external_job(&mut self, job: &ObservedJob) {
@@ -395,15 +398,16 @@ impl ReplicaActor {
         }
     }
 
-    fn job_gone(&mut self, job: JobId) {
+    fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
         self.skipped.remove(uid);
         self.job_index.remove(uid);
         self.job_cache.remove(uid);
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get(&self.cx.config.shards.shard_of(&uid.to_string())) {
-            shard.actor.do_send(JobVanished(job));
+            shard.actor.do_send(JobVanished(job.clone()));
         }
+        self.look_at_left_alone(job.namespace(), ctx);
     }
 
     fn jobs_listed(&mut self, source: Source, ctx: &mut Context<Self>) {
@@ -483,10 +487,10 @@ impl Handler<Jobs> for ReplicaActor {
         for change in changes {
             match change {
                 Change::Restarted => self.job_cache.restart(of),
-                Change::Listed(job) => self.job_seen(of, job, arrived),
+                Change::Listed(job) => self.job_seen(of, job, arrived, ctx),
                 Change::Applied(job) => {
                     self.shown(of, job.version.order());
-                    self.job_seen(of, job, arrived);
+                    self.job_seen(of, job, arrived, ctx);
                 }
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
                 Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),

@@ -109,7 +109,7 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
     let is_awaited = next.end.is_some() || state.job.deleting || state.job.options.deletes_counted_pods();
     if counting_goes_on(state) {
         if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
-    } else if state.job.status.holding(&ConditionKind::Suspended).is_some() {
+    } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
         // Who has suspended the Job is about to change it, and every write of ours makes that fail.
         state.pace.status_period * SUSPENDED
     } else {
@@ -196,10 +196,10 @@ fn resumes(state: &JobState, next: &Next) -> bool {
 fn conditions_change(state: &JobState, next: &Next) -> bool {
     let status = &state.job.status;
     match &next.end {
-        Some(end) => status.holding(&end.announcement(Timestamp::UNIX_EPOCH).kind).is_none(),
+        Some(end) => status.holding(end.announcement(Timestamp::UNIX_EPOCH).kind).is_none(),
         None if !next.managed => false,
         None => {
-            let says_suspended = status.holding(&ConditionKind::Suspended).is_some();
+            let says_suspended = status.holding(ConditionKind::Suspended).is_some();
             says_suspended != state.job.spec.suspend
         }
     }
@@ -274,7 +274,7 @@ fn record(state: &JobState, next: &Next, status: &mut JobStatus) {
 /// when it is resumed. A Job that ends must have one, unless it is suspended with completions 0.
 fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Timestamp) {
     let spec = &state.job.spec;
-    let suspended = status.holding(&ConditionKind::Suspended).is_some();
+    let suspended = status.holding(ConditionKind::Suspended).is_some();
     match &next.end {
         Some(_) => {
             let nothing_to_do = spec.suspend && spec.completion.wanted() == Some(0);

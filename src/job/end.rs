@@ -64,7 +64,7 @@ pub fn condition(
 /// The end that the conditions announce. An announced success stands even if pods fail later.
 pub fn announced(status: &JobStatus) -> Option<End> {
     let of = |kind, failure| {
-        let Condition { reason, message, .. } = status.holding(&kind)?.clone();
+        let Condition { reason, message, .. } = status.holding(kind)?.clone();
         Some(End { failure, reason, message })
     };
     of(ConditionKind::SuccessCriteriaMet, false).or_else(|| of(ConditionKind::FailureTarget, true))

@@ -188,8 +188,12 @@ impl IndexSet {
         starts.zip(ends).flat_map(|(start, end)| start..end)
     }
 
-    /// The indexes of this set that are not in the other. Costs O(intervals of both).
+    /// The indexes of this set that are not in the other. Costs O(intervals of both). Where both have nothing in common, the
+    /// result shares the intervals of this set.
     pub fn difference(&self, other: &IndexSet) -> IndexSet {
+        if self.common(other).next().is_none() {
+            return self.clone();
+        }
         let mut result = Vec::new();
         let mut others = other.intervals.iter().peekable();
         for (first, last) in &*self.intervals {
@@ -248,6 +252,11 @@ impl IndexSet {
     /// Number of intervals.
     pub fn intervals(&self) -> usize {
         self.intervals.len()
+    }
+
+    /// The memory that it takes: of a set that was read, 10.8 bytes an interval.
+    pub fn bytes(&self) -> usize {
+        11 * self.intervals.len()
     }
 }
 
@@ -353,6 +362,15 @@ mod tests {
                 (expected.into(), set.iter().count()),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn what_a_set_keeps_whole_shares_its_intervals() {
+        let set = IndexSet::parse_lenient("0,2,4", 10);
+        for (other, shared) in [("", true), ("1,3,9", true), ("4", false), ("0-9", false)] {
+            let left = set.difference(&IndexSet::parse_lenient(other, 10));
+            assert_eq!(Arc::ptr_eq(&left.intervals, &set.intervals), shared, "{other}");
         }
     }
 

@@ -6,6 +6,10 @@ use super::pod::{ContainerExit, Outcome};
 use super::spec::{PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::mutants::{Mutant, is};
 
+/// Most bytes of the names of containers and the types of conditions in a policy that is served. Kubernetes allows 400 types of
+/// 317 bytes.
+pub const LONGEST_FAILURE_POLICY: usize = 16 << 10;
+
 /// The rule that a pod matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match<'a> {

@@ -65,6 +65,15 @@ impl Job {
         if !self.may_create_pods() {
             self.drop_template();
         }
+        self.drop_lists_at_end();
+    }
+
+    /// Drops the indexes and the UIDs of the status if the Job has finished: nothing is counted any more. If somebody takes the
+    /// end back, the Job is read again, with them.
+    pub fn drop_lists_at_end(&mut self) {
+        if self.status.finished().is_some() {
+            self.status.drop_lists();
+        }
     }
 
     /// Drops the text of the pod template, which nobody needs of a Job that creates no pods.

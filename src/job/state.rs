@@ -462,7 +462,7 @@ impl JobState {
             && self.pods.pending_creates() + self.adoptions_in_flight == 0
             && status.start_time.is_none()
             && (status.succeeded, status.failed) == (0, 0)
-            && status.condition(&ConditionKind::Suspended).is_none()
+            && status.condition(ConditionKind::Suspended).is_none()
     }
 
     /// Whether the gang must be ensured before anything else: after its first status a Job is no longer new.

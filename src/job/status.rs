@@ -10,7 +10,7 @@ use super::uid::Uid;
 /// `status` of a Job, as stored by the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
-    /// `conditions`, in the order in which they were added.
+    /// Those of `conditions` that the rules know, each kind once, in the order in which they were added.
     pub conditions: Vec<Condition>,
     /// `startTime`: absent while suspended.
     pub start_time: Option<Timestamp>,
@@ -56,8 +56,7 @@ impl Uncounted {
     }
 }
 
-/// One entry of `status.conditions`. Writers of statuses choose texts of any length, which must be written back unchanged. A Job
-/// has its status in several places, so copies share the texts.
+/// One entry of `status.conditions`. A Job has its status in several places, so copies share the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -86,8 +85,8 @@ impl Condition {
     }
 }
 
-/// `type` of a Job condition.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// `type` of a Job condition, where a rule knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionKind {
     /// The Job is suspended.
     Suspended,
@@ -99,60 +98,52 @@ pub enum ConditionKind {
     Failed,
     /// The Job is complete.
     Complete,
-    /// A condition of somebody else, kept as it is.
-    Other(Arc<str>),
 }
 
 impl ConditionKind {
+    const ALL: [Self; 5] =
+        [Self::Suspended, Self::FailureTarget, Self::SuccessCriteriaMet, Self::Failed, Self::Complete];
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
     /// Whether the condition is terminal: a Job with it has ended.
-    pub fn is_end(&self) -> bool {
+    pub fn is_end(self) -> bool {
         matches!(self, Self::Complete | Self::Failed)
     }
 
     /// The name in the API.
-    pub fn as_str(&self) -> &str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",
             Self::FailureTarget => "FailureTarget",
             Self::SuccessCriteriaMet => "SuccessCriteriaMet",
             Self::Failed => "Failed",
             Self::Complete => "Complete",
-            Self::Other(name) => name,
         }
     }
 }
 
-impl From<&str> for ConditionKind {
-    fn from(name: &str) -> Self {
-        match name {
-            "Suspended" => Self::Suspended,
-            "FailureTarget" => Self::FailureTarget,
-            "SuccessCriteriaMet" => Self::SuccessCriteriaMet,
-            "Failed" => Self::Failed,
-            "Complete" => Self::Complete,
-            other => Self::Other(other.into()),
-        }
-    }
-}
-
-/// `status` of a condition. The API server accepts any text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// `status` of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
     /// `True`.
     True,
     /// `False`.
     False,
-    /// A text of somebody else, kept as it is: `Unknown`, for example. No rule looks at it.
-    Other(Arc<str>),
+    /// `Unknown`, or any other text: the API server accepts all. No rule looks at it.
+    Unknown,
 }
 
 impl ConditionStatus {
     /// The name in the API.
-    pub fn as_str(&self) -> &str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
             Self::False => "False",
-            Self::Other(text) => text,
+            Self::Unknown => "Unknown",
         }
     }
 }
@@ -162,27 +153,26 @@ impl From<&str> for ConditionStatus {
         match name {
             "True" => Self::True,
             "False" => Self::False,
-            other => Self::Other(other.into()),
+            _ => Self::Unknown,
         }
     }
 }
 
 impl JobStatus {
-    /// The condition of this kind, whatever its status. Where a writer has left several, one that is True decides.
-    pub fn condition(&self, kind: &ConditionKind) -> Option<&Condition> {
-        let first = || self.conditions.iter().find(|c| c.kind == *kind);
-        self.holding(kind).or_else(first)
+    /// The condition of this kind, whatever its status.
+    pub fn condition(&self, kind: ConditionKind) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == kind)
     }
 
-    /// The condition of this kind that is True.
-    pub fn holding(&self, kind: &ConditionKind) -> Option<&Condition> {
-        self.conditions.iter().find(|c| c.kind == *kind && c.holds())
+    /// The condition of this kind, if it is True.
+    pub fn holding(&self, kind: ConditionKind) -> Option<&Condition> {
+        self.condition(kind).filter(|c| c.holds())
     }
 
     /// Whether a condition announces the end of the Job: SuccessCriteriaMet or FailureTarget.
     pub fn announces_end(&self) -> bool {
         [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget]
-            .iter()
+            .into_iter()
             .any(|kind| self.holding(kind).is_some())
     }
 
@@ -206,26 +196,49 @@ impl JobStatus {
         self.uncounted.as_ref().filter(|pods| !pods.is_empty())
     }
 
-    /// Whether both statuses count and record the same pods.
-    pub fn counts_as(&self, other: &JobStatus) -> bool {
-        (self.succeeded, self.failed) == (other.succeeded, other.failed)
-            && self.still_uncounted() == other.still_uncounted()
-            && self.completed_indexes == other.completed_indexes
-            && self.failed_indexes == other.failed_indexes
+    /// Whether a later reading counts and records the same pods. Of a Job that has finished, the numbers tell.
+    pub fn counts_as(&self, later: &JobStatus) -> bool {
+        let lists_agree = || {
+            self.still_uncounted() == later.still_uncounted()
+                && self.completed_indexes == later.completed_indexes
+                && self.failed_indexes == later.failed_indexes
+        };
+        (self.succeeded, self.failed) == (later.succeeded, later.failed)
+            && (later.finished().is_some() || lists_agree())
     }
 
-    /// Adds the condition or puts it in place of all of its kind; true if status, reason or message changed. A False
-    /// condition only replaces: a Job that was never suspended does not report it.
-    pub fn ensure(&mut self, condition: Condition) -> bool {
-        match self.condition(&condition.kind) {
-            Some(old) if old.says_the_same(&condition) => return false,
-            None if condition.status == ConditionStatus::False => return false,
-            _ => {}
+    /// Drops the indexes and the UIDs.
+    pub fn drop_lists(&mut self) {
+        (self.uncounted, self.completed_indexes, self.failed_indexes) = Default::default();
+    }
+
+    /// The memory that the indexes and the UIDs take, in bytes.
+    pub fn list_bytes(&self) -> usize {
+        let sets = [Some(&self.completed_indexes), self.failed_indexes.as_ref()].into_iter().flatten();
+        let uids = self.uncounted.iter().flat_map(|pods| pods.succeeded.iter().chain(&pods.failed));
+        sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).fold(0, usize::saturating_add)
+    }
+
+    /// Adds a condition that was read, unless its kind is decided: where a writer has left several, the first that is True
+    /// decides, or the first.
+    pub fn note(&mut self, condition: Condition) {
+        match self.condition(condition.kind).map(Condition::holds) {
+            Some(holds) if holds || !condition.holds() => return,
+            Some(_) => self.conditions.retain(|c| c.kind != condition.kind),
+            None => {}
         }
-        let of_kind = |c: &Condition| c.kind == condition.kind;
-        let at = self.conditions.iter().position(of_kind).unwrap_or(self.conditions.len());
-        self.conditions.retain(|c| !of_kind(c));
-        self.conditions.insert(at, condition);
+        self.conditions.push(condition);
+    }
+
+    /// Adds the condition or replaces that of its kind; true if status, reason or message changed. A False condition only
+    /// replaces: a Job that was never suspended does not report it.
+    pub fn ensure(&mut self, condition: Condition) -> bool {
+        match self.conditions.iter_mut().find(|c| c.kind == condition.kind) {
+            Some(old) if old.says_the_same(&condition) => return false,
+            Some(old) => *old = condition,
+            None if condition.status == ConditionStatus::False => return false,
+            None => self.conditions.push(condition),
+        }
         true
     }
 }

@@ -37,6 +37,16 @@ enum Repr {
 impl Uid {
     /// The lowest UID.
     pub const LOWEST: Self = Self(Repr::Uuid(Uuid::nil()));
+
+    /// The memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let text = match &self.0 {
+            Repr::Uuid(_) => 0,
+            // The text has two counters of references.
+            Repr::Other(text) => text.len() + 2 * size_of::<usize>(),
+        };
+        size_of::<Self>() + text
+    }
 }
 
 impl From<&str> for Uid {

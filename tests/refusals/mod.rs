@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, has};
 use crate::settings;
 
 /// Waits until a condition holds.
-async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     // What is refused meanwhile is tried again after a minute at the latest.
     let deadline = Instant::now() + 3 * PATIENCE;
     while !holds().await {

@@ -1,6 +1,6 @@
 //! Strategic merge patch: a merge patch with directives, which merges lists according to their type.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -147,6 +147,7 @@ fn merge_list(
     }
 }
 
+/// Merges a list by key. As in Kubernetes, elements are deleted before any is merged, and each deletes all with its key.
 fn merge_keyed(
     old: Vec<Value>,
     patch: &[Value],
@@ -158,64 +159,37 @@ fn merge_keyed(
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
         return Ok(plain);
     }
-    // Deleted elements leave a gap, so that the places of the others stay as they are.
-    let mut merged: Vec<Option<Value>> = old.iter().cloned().map(Some).collect();
-    let mut places = Places::of(&old, key);
-    for item in patch {
-        let Some(id) = item.get(key) else {
-            let text = item.as_object().map(go_map).unwrap_or_default();
-            return Err(format!("map: {text} does not contain declared merge key: {key}"));
-        };
-        let place = places.first(id);
-        if directive(item).as_deref() == Some("delete") {
-            if let Some(place) = place {
-                places.forget(id);
-                merged[place] = None;
-            }
-            continue;
-        }
+    let (deletions, additions): (Vec<&Value>, Vec<&Value>) =
+        patch.iter().partition(|item| directive(item).as_deref() == Some("delete"));
+    let deleted = deletions.into_iter().map(|item| id(item, key)).collect::<Result<HashSet<_>, _>>()?;
+    let is_kept = |item: &Value| item.get(key).is_none_or(|id| !deleted.contains(id));
+    let kept: Vec<Value> = old.into_iter().filter(is_kept).collect();
+    let mut merged = kept.clone();
+    // Of several elements with one key, the first is merged.
+    let mut places: HashMap<&Value, usize> = HashMap::with_capacity(kept.len());
+    for (place, item) in kept.iter().enumerate() {
+        item.get(key).into_iter().for_each(|id| _ = places.entry(id).or_insert(place));
+    }
+    for item in additions {
+        let id = id(item, key)?;
         let fields = item.as_object().cloned().unwrap_or_default();
-        match place.and_then(|place| merged.get_mut(place)) {
-            Some(slot) => *slot = Some(merge_map(slot.take().unwrap_or_default(), &fields, ty)?),
+        match places.get(id).and_then(|place| merged.get_mut(*place)) {
+            Some(slot) => *slot = merge_map(slot.take(), &fields, ty)?,
             None => {
-                places.add(id, merged.len());
-                merged.push(Some(merge_map(Value::Null, &fields, ty)?));
+                places.insert(id, merged.len());
+                merged.push(merge_map(Value::Null, &fields, ty)?);
             }
         }
     }
-    let merged = merged.into_iter().flatten().collect();
-    Ok(sort(merged, &plain, &old, PatchStrategy::Key(key)))
+    Ok(sort(merged, &plain, &kept, PatchStrategy::Key(key)))
 }
 
-/// The places of a list's elements by their keys, in order.
-struct Places<'a>(HashMap<&'a Value, VecDeque<usize>>);
-
-impl<'a> Places<'a> {
-    fn of(list: &'a [Value], key: &str) -> Self {
-        let mut places = Self(HashMap::with_capacity(list.len()));
-        for (place, item) in list.iter().enumerate() {
-            if let Some(id) = item.get(key) {
-                places.add(id, place);
-            }
-        }
-        places
-    }
-
-    fn add(&mut self, id: &'a Value, place: usize) {
-        self.0.entry(id).or_default().push_back(place);
-    }
-
-    /// The first element with this key.
-    fn first(&self, id: &Value) -> Option<usize> {
-        self.0.get(id)?.front().copied()
-    }
-
-    /// Forgets the first element with this key.
-    fn forget(&mut self, id: &Value) {
-        if let Some(places) = self.0.get_mut(id) {
-            places.pop_front();
-        }
-    }
+/// The value of an element's merge key.
+fn id<'a>(item: &'a Value, key: &str) -> Result<&'a Value, String> {
+    item.get(key).ok_or_else(|| {
+        let text = item.as_object().map(go_map).unwrap_or_default();
+        format!("map: {text} does not contain declared merge key: {key}")
+    })
 }
 
 /// Sorts a merged list: items of the patch in the order of `order`, others in the order of `server`. If
@@ -328,6 +302,27 @@ mod tests {
         let pod = json!({"spec": {"volumes": [{"name": "a"}, {"name": "b"}]}});
         let patch = json!({"spec": {"volumes": [{"name": "a", "$patch": "delete"}, {"name": "c", "$patch": "delete"}]}});
         assert_eq!(patched(pod, &patch), json!({"spec": {"volumes": [{"name": "b"}]}}));
+    }
+
+    #[test]
+    fn all_elements_of_a_key_are_deleted_before_others_are_added() {
+        let job = schema::Types::get().of_kind("batch/v1", "Job");
+        let of = |kind: &str, status: &str| json!({"type": kind, "status": status});
+        let deleted = |kind: &str| json!({"$patch": "delete", "type": kind});
+        let found = || vec![of("A", "1"), of("F", "1"), of("A", "2"), of("F", "2")];
+        for (patch, wanted) in [
+            (vec![of("A", "3")], vec![of("A", "3"), of("A", "2"), of("F", "1"), of("F", "2")]),
+            (vec![deleted("A"), of("A", "3")], vec![of("A", "3"), of("F", "1"), of("F", "2")]),
+            (
+                vec![of("A", "3"), of("B", "1"), deleted("A")],
+                vec![of("A", "3"), of("B", "1"), of("F", "1"), of("F", "2")],
+            ),
+            (vec![deleted("A"), deleted("F")], vec![]),
+        ] {
+            let mut object = json!({"status": {"conditions": found()}});
+            apply(&mut object, &json!({"status": {"conditions": &patch}}), job).unwrap();
+            assert_eq!(object["status"]["conditions"], json!(wanted), "{patch:?}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl JobClock {
             _ => self.failures.queue.pop_front(),
         };
         let first = self.is_new.replace(false) == Some(true)
-            && job.status.condition(&ConditionKind::Suspended).is_none();
+            && job.status.condition(ConditionKind::Suspended).is_none();
         if failed.is_none() && !first {
             return;
         }

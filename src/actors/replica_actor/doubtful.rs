@@ -1,5 +1,5 @@
-//! Jobs of which a list or a watch says that they are gone, or shows something that cannot be read. Nothing is released
-//! for a Job before a live read has shown that it does not exist.
+//! Jobs of which a list or a watch says that they are gone, or shows something that cannot be read or kept. Nothing is
+//! released for a Job before a live read has shown that it does not exist.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::ReplicaActor;
+use super::{JobFeed, ReplicaActor};
 use crate::actors::job_cache::Source;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
@@ -20,7 +20,7 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 pub(super) struct DoubtfulJobs {
     /// Those that seem to be gone.
     missing: UidSet,
-    /// Those that cannot be read, and are tried again.
+    /// Those that could not be read, or were left alone and may be served now.
     unreadable: UidMap<AbortOnDropHandle<()>>,
 }
 
@@ -53,8 +53,7 @@ impl ReplicaActor {
     pub(super) fn job_unreadable(&mut self, source: Source, job: &Unreadable, ctx: &Context<Self>) {
         self.job_cache.mark(source, &job.uid);
         if !self.doubtful.unreadable.contains_key(&job.uid) {
-            let task = self.read_again(source, job, ctx);
-            self.doubtful.unreadable.insert(job.uid.clone(), task);
+            self.read_again(source, job.as_job(), ctx);
         }
         let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
         let ours = self.job_cache.get(&job.uid).map_or(self.cx.config.replaces_built_in(), manages);
@@ -72,27 +71,38 @@ impl ReplicaActor {
         }
     }
 
-    fn read_again(&self, source: Source, job: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
-        let (cx, this) = (self.cx.clone(), ctx.address());
-        let job = job.as_job();
-        AbortOnDropHandle::new(self.unit.spawn("a reading of a Job", async move {
+    /// If there is room for the status of a Job of this namespace that was left alone, reads that Job again: nobody has kept the
+    /// status.
+    pub(super) fn look_at_left_alone(&mut self, namespace: &str, ctx: &Context<Self>) {
+        let Some(job) = self.job_cache.fitting(namespace) else { return };
+        if !self.doubtful.unreadable.contains_key(job.uid()) {
+            let shard = self.cx.config.shards.shard_of(&job.uid().to_string());
+            let source = matches!(self.job_feed, JobFeed::PerShard).then_some(shard);
+            self.read_again(source, job, ctx);
+        }
+    }
+
+    fn read_again(&mut self, source: Source, job: JobId, ctx: &Context<Self>) {
+        let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid().clone());
+        let task = self.unit.spawn("a reading of a Job", async move {
             let read = || cx.reads.find_job(&job);
             let found = cx.rereads.until_readable(job.namespace(), cx.api_backoff(), read).await;
             this.do_send(JobReadable { source, job, found });
-        }))
+        });
+        self.doubtful.unreadable.insert(uid, AbortOnDropHandle::new(task));
     }
 
     /// A watch or a list says that a Job does not exist any more. If pods may be released because of that, it
     /// is read live first.
     pub(super) fn job_missing(&mut self, job: JobId, ctx: &Context<Self>) {
-        let Some(known) = self.job_cache.get(job.uid()) else { return self.job_gone(job) };
+        let Some(known) = self.job_cache.get(job.uid()) else { return self.job_gone(job, ctx) };
         let shard = self.cx.config.shards.shard_of(&job.uid().to_string());
-        let unfinished = known.job.as_ref().is_ok_and(|job| job.status.finished().is_none());
+        let unfinished = known.may_have_pods().is_some_and(|job| job.status.finished().is_none());
         let matters = unfinished
             && self.shards.contains_key(&shard)
             && self.cx.config.manages(known.managed_by.as_deref());
         if !matters {
-            return self.job_gone(job);
+            return self.job_gone(job, ctx);
         }
         if !self.doubtful.missing.insert(job.uid().clone()) {
             return;
@@ -122,7 +132,7 @@ impl Handler<JobReadable> for ReplicaActor {
             return;
         }
         match found {
-            Some(found) => self.job_seen(source, found, Instant::now()),
+            Some(found) => self.job_seen(source, found, Instant::now(), ctx),
             None => self.job_missing(job, ctx),
         }
     }
@@ -131,9 +141,9 @@ impl Handler<JobReadable> for ReplicaActor {
 impl Handler<JobSought> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, JobSought { job, exists }: JobSought, _: &mut Self::Context) {
+    fn handle(&mut self, JobSought { job, exists }: JobSought, ctx: &mut Self::Context) {
         if self.doubtful.missing.remove(job.uid()) && !exists {
-            self.job_gone(job);
+            self.job_gone(job, ctx);
         }
     }
 }

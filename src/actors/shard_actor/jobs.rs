@@ -5,14 +5,16 @@
 //! that may give the Job something to do activates it: its actor starts as it does when the Job is first
 //! seen.
 
+mod candidates;
+mod left_alone;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::doubts::DOUBT_PAUSE;
-use super::{Candidates, ShardActor};
+use super::ShardActor;
 use crate::actors::catch_up::CaughtUp;
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
@@ -21,7 +23,6 @@ use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::protocol::ExitReason;
 use crate::actors::requests::Requests;
-use crate::actors::watch_feed::list_selected;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::job_id::JobId;
 use crate::job::passivation::{NextLook, concerns, next_look};
@@ -35,8 +36,10 @@ use crate::telemetry::traces::JobName;
 
 /// A Job of the shard.
 pub(super) struct JobEntry {
-    /// The Job as last seen. Its actor starts from it.
+    /// The Job as last seen. Its actor starts from it. If it is left alone, it has no lists.
     seen: Arc<ObservedJob>,
+    /// It is left alone while it exists.
+    left_alone: bool,
     stage: Stage,
     /// Panics in a row.
     panics: Retry,
@@ -45,7 +48,7 @@ pub(super) struct JobEntry {
 enum Stage {
     /// It has an actor.
     Active(Active),
-    /// Its actor has panicked, and will start again. `leaving`: the Job no longer exists.
+    /// It is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no longer exists.
     Broken { leaving: bool },
     /// It has finished and needs nothing until the timer fires.
     Passivated { timer: Option<SpawnHandle> },
@@ -54,8 +57,10 @@ enum Stage {
 struct Active {
     inbox: Inbox<JobInput>,
     actor: Addr<JobActor>,
-    /// The Job no longer exists; its actor releases its pods.
+    /// The Job no longer exists, or is never served again; its actor releases its pods.
     leaving: bool,
+    /// The actor has been told to end.
+    halted: bool,
     /// The search for the pods that the Job may adopt, while it is in progress.
     candidates: Option<AbortOnDropHandle<()>>,
     /// Its pods are being listed for it alone.
@@ -141,21 +146,6 @@ impl JobEntry {
         }
     }
 
-    /// The pods that it may adopt are being looked for again, unless nobody waits for them or another search goes on.
-    fn candidates_sought(&mut self, search: AbortOnDropHandle<()>) {
-        if let Stage::Active(active) = &mut self.stage
-            && active.candidates.as_ref().is_some_and(AbortOnDropHandle::is_finished)
-        {
-            active.candidates = Some(search);
-        }
-    }
-
-    /// The pods that it may adopt have been found, or nobody needs them any more. Returns whether they were looked for.
-    pub(super) fn candidates_found(&mut self) -> bool {
-        let Stage::Active(active) = &mut self.stage else { return false };
-        active.candidates.take().is_some()
-    }
-
     /// Whether a pod may give the Job something to do, also if it is finished.
     fn concerns_job(&self, pod: &ObservedPod) -> bool {
         self.seen.job.as_ref().is_ok_and(|job| concerns(job, &pod.pod, self.selects(pod)))
@@ -174,28 +164,38 @@ impl JobEntry {
 impl ShardActor {
     /// Takes in a Job as it is now.
     pub(super) fn job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        if seen.job.is_err() {
-            return;
-        }
+        let left_alone = seen.job.is_err();
+        let Some(seen) = left_alone::with_job(seen) else { return };
         let id = seen.id();
-        let Some(entry) = self.jobs.get_mut(&id) else { return self.add_job(seen, ctx) };
+        let Some(entry) = self.jobs.get_mut(&id) else { return self.add_job(seen, left_alone, ctx) };
         if seen.version.order() < entry.seen.version.order() {
             return;
         }
+        // Once it is being deleted, its pods are released uncounted, so it is never served again.
+        let was_left_alone = entry.left_alone;
+        entry.left_alone = left_alone || was_left_alone && entry.seen.deleting;
         entry.seen = seen.clone();
-        entry.send_event(JobInput::Job(seen), self.arrived);
-        if entry.is_passivated() && !self.remains_passivated(&id, ctx) {
-            self.activate(&id, [], ctx);
+        if entry.left_alone {
+            self.leave_alone(&id, ctx);
+        } else if was_left_alone {
+            self.rebuild(&id, ctx);
+        } else {
+            entry.send_event(JobInput::Job(seen), self.arrived);
+            if entry.is_passivated() && !self.remains_passivated(&id, ctx) {
+                self.activate(&id, [], ctx);
+            }
         }
     }
 
     /// Takes in a Job that the shard does not know yet.
-    fn add_job(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+    fn add_job(&mut self, seen: Arc<ObservedJob>, left_alone: bool, ctx: &mut Context<Self>) {
         let id = seen.id();
         let stage = Stage::Passivated { timer: None };
-        self.jobs.insert(id.clone(), JobEntry { seen, stage, panics: Retry::default() });
+        self.jobs.insert(id.clone(), JobEntry { seen, left_alone, stage, panics: Retry::default() });
         self.show_held();
-        if !self.remains_passivated(&id, ctx) {
+        if left_alone {
+            self.leave_alone(&id, ctx);
+        } else if !self.remains_passivated(&id, ctx) {
             self.start(&id, ctx);
         }
         for pod in self.orphan_pods.waiting_for(&id) {
@@ -213,13 +213,24 @@ impl ShardActor {
         }
     }
 
+    /// Builds a Job from the cluster alone, if it waits for that and may have an actor.
+    fn rebuild(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        let may_have_actor = |entry: &JobEntry| match entry.stage {
+            Stage::Broken { leaving } => leaving || !entry.left_alone,
+            Stage::Active(_) | Stage::Passivated { .. } => false,
+        };
+        if self.jobs.get(id).is_some_and(may_have_actor) {
+            self.start(id, ctx);
+            self.knows_no_pod(id);
+            self.show_again(id, ctx);
+        }
+    }
+
     /// Whether somebody else has managed a Job of which nothing was known, and has written its status since the pods were
     /// listed. The watch of pods may show those that it counts as they were before.
     fn is_newer_than_pods(&self, job: &JobId) -> bool {
-        let Some(entry) = self.jobs.get(job).filter(|entry| !entry.is_passivated() && !entry.is_finished())
-        else {
-            return false;
-        };
+        let is_busy = |entry: &&JobEntry| !entry.is_passivated() && !entry.is_finished() && !entry.left_alone;
+        let Some(entry) = self.jobs.get(job).filter(is_busy) else { return false };
         let written = entry.seen.job.as_ref().is_ok_and(|job| job.status != JobStatus::default());
         let listed = self.pod_feed.version();
         written
@@ -233,10 +244,14 @@ impl ShardActor {
             // It holds no pods that would have to be released.
             Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
             Some(entry) => {
+                let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
                 // It adopts none, and a search that is refused for ever would keep it for ever.
                 if entry.candidates_found() {
                     self.deliver_proven(id);
+                }
+                if was_left_alone {
+                    self.rebuild(id, ctx);
                 }
             }
             None => {}
@@ -253,6 +268,7 @@ impl ShardActor {
     /// Delivers a pod to the Job that holds it or may adopt it.
     pub(super) fn deliver_pod(&mut self, job: &JobId, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
+            Some(entry) if entry.must_release() && pod.pod.tracked => self.release_for_deletion(job, ctx),
             Some(entry) if !entry.is_passivated() => entry.send_event(JobInput::Pod(pod), self.arrived),
             Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
             Some(_) | None => {}
@@ -331,7 +347,14 @@ impl ShardActor {
             self.start_actor(id, job.clone(), entry.seen.clone(), inbox.clone(), caught_up, &ctx.address());
         if let Some(entry) = self.jobs.get_mut(id) {
             entry.enter(
-                Stage::Active(Active { inbox, actor, leaving: false, candidates, awaits_list: false }),
+                Stage::Active(Active {
+                    inbox,
+                    actor,
+                    leaving: false,
+                    halted: false,
+                    candidates,
+                    awaits_list: false,
+                }),
                 ctx,
             );
             if leaving {
@@ -370,44 +393,16 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    /// Looks for pods that a Job may adopt, and for its own that no census shows. `doubted`: those in whose state an earlier look left doubts.
-    fn look_for_candidates(
-        &self,
-        job: &Job,
-        doubted: UidMap<u64>,
-        shard: &Addr<Self>,
-    ) -> AbortOnDropHandle<()> {
-        let (id, shard) = (job.id(), shard.clone());
-        let (cx, spec) = (self.cx.for_job(&id), job.spec.clone());
-        AbortOnDropHandle::new(self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
-            let list = list_selected(&cx, id.namespace(), &spec.selector).await;
-            shard.do_send(Candidates { job: id, doubted, list });
-        }))
-    }
-
-    /// Looks again for pods that a Job may adopt, after a pause in which the watch may show what has become of them.
-    pub(super) fn look_for_candidates_again(
-        &self,
-        job: &JobId,
-        doubted: UidMap<u64>,
-        ctx: &mut Context<Self>,
-    ) {
-        let job = job.clone();
-        ctx.run_later(DOUBT_PAUSE, move |shard, ctx| {
-            let Some(Ok(known)) = shard.jobs.get(&job).map(|entry| &entry.seen.job) else { return };
-            let search = shard.look_for_candidates(known, doubted, &ctx.address());
-            if let Some(entry) = shard.jobs.get_mut(&job) {
-                entry.candidates_sought(search);
-            }
-        });
-    }
-
     /// Takes in that the actor of a Job has ended.
     pub(super) fn job_ended(&mut self, job: JobId, reason: ExitReason, ctx: &mut Context<Self>) {
         if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
             self.owned.waits.write(job, None, None);
         }
         match reason {
+            _ if self.jobs.get(&job).is_some_and(JobEntry::is_halted) => self.job_halted(&job, ctx),
+            ExitReason::Over if self.jobs.get(&job).is_some_and(|entry| entry.left_alone) => {
+                self.pods_released(&job, ctx);
+            }
             ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
             ExitReason::Panic => self.job_broken(job, ctx),
@@ -451,11 +446,6 @@ impl ShardActor {
         if is(Mutant::PanickedJobNotRebuilt) {
             return;
         }
-        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
-            // The new actor starts from the cluster alone.
-            shard.start(&id, ctx);
-            shard.knows_no_pod(&id);
-            shard.show_again(&id, ctx);
-        });
+        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| shard.rebuild(&id, ctx));
     }
 }

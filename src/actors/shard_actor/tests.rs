@@ -5,6 +5,7 @@ mod candidates;
 mod caught_up;
 mod foreign_jobs;
 mod large_templates;
+mod left_alone;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;

@@ -93,6 +93,7 @@ impl Decoder for JobDecoder {
             if !self.keeps_templates && !job.may_create_pods() {
                 job.drop_template();
             }
+            job.drop_lists_at_end();
             job
         });
         Ok(Arc::new(ObservedJob {

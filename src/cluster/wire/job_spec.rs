@@ -13,6 +13,7 @@ use super::observed_job::Unserved;
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
 use crate::job::index_set::IndexSet;
+use crate::job::pod_failure_policy::LONGEST_FAILURE_POLICY;
 use crate::job::selector::{LONGEST_SELECTOR, Selector};
 use crate::job::spec::{
     Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
@@ -117,7 +118,11 @@ impl WireJobSpec<'_> {
             Ok(rules) => rules.unwrap_or_default(),
             Err(long) => return SpecReading { spec: Err(long), skipped },
         };
-        let pod_failure_policy = self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped));
+        let pod_failure_policy =
+            match self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped)).transpose() {
+                Ok(rules) => rules,
+                Err(long) => return SpecReading { spec: Err(long), skipped },
+            };
         let spec = JobSpec {
             parallelism: self.parallelism.map_or(1, count),
             completion,
@@ -194,10 +199,27 @@ fn seconds(n: i64) -> Duration {
     Duration::from_secs(n.max(0).unsigned_abs())
 }
 
-/// Rules keep their indexes, since messages name them by index.
-fn failure_rules(policy: Rules<WireFailureRule<'_>>, skipped: &mut Vec<String>) -> Vec<PodFailureRule> {
+/// The rules, if they are short enough to be served. They keep their indexes, since messages name them by index.
+fn failure_rules(
+    policy: Rules<WireFailureRule<'_>>,
+    skipped: &mut Vec<String>,
+) -> Result<Vec<PodFailureRule>, Unserved> {
     let rules = policy.rules.unwrap_or_default();
-    rules.iter().enumerate().map(|(index, rule)| failure_rule(index, rule, skipped)).collect()
+    let bytes = rules.iter().map(WireFailureRule::name_bytes).sum();
+    if bytes > LONGEST_FAILURE_POLICY {
+        return Err(Unserved::LongFailurePolicy { bytes });
+    }
+    Ok(rules.iter().enumerate().map(|(index, rule)| failure_rule(index, rule, skipped)).collect())
+}
+
+impl WireFailureRule<'_> {
+    /// The length of the names that it is kept with.
+    fn name_bytes(&self) -> usize {
+        let container = self.on_exit_codes.as_ref().and_then(|codes| codes.container_name.as_deref());
+        let conditions = self.on_pod_conditions.iter().flatten();
+        let names = conditions.flat_map(|c| [Some(&*c.kind), c.status.as_deref()]).chain([container]);
+        names.flatten().map(str::len).sum()
+    }
 }
 
 fn failure_rule(index: usize, rule: &WireFailureRule<'_>, skipped: &mut Vec<String>) -> PodFailureRule {

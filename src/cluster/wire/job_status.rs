@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use super::text::Text;
 use crate::job::index_set::IndexSet;
-use crate::job::status::{Condition, JobStatus, Uncounted};
+use crate::job::short_text::{short, short_message};
+use crate::job::status::{Condition, ConditionKind, JobStatus, Uncounted};
 use crate::job::uid::Uid;
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,8 +58,8 @@ impl WireJobStatus<'_> {
     /// so that the rules see that they must be dropped.
     pub(super) fn read(self) -> JobStatus {
         let index_set = |text: &str| IndexSet::parse_lenient(text, u32::MAX);
-        JobStatus {
-            conditions: self.conditions.unwrap_or_default().iter().map(condition).collect(),
+        let mut status = JobStatus {
+            conditions: Vec::new(),
             start_time: self.start_time,
             completion_time: self.completion_time,
             active: self.active.unwrap_or(0),
@@ -71,19 +72,23 @@ impl WireJobStatus<'_> {
                 .map(|pods| Uncounted { succeeded: uids(pods.succeeded), failed: uids(pods.failed) }),
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
-        }
+        };
+        let conditions = self.conditions.iter().flatten().filter_map(condition);
+        conditions.for_each(|condition| status.note(condition));
+        status
     }
 }
 
-fn condition(wire: &WireCondition<'_>) -> Condition {
-    Condition {
-        kind: (&*wire.kind).into(),
+/// The condition, if a rule knows its kind. Who may write a status chooses texts of any length, and each replica keeps them.
+fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
+    Some(Condition {
+        kind: ConditionKind::named(&wire.kind)?,
         status: (&*wire.status).into(),
-        reason: wire.reason.as_deref().unwrap_or_default().into(),
-        message: wire.message.as_deref().unwrap_or_default().into(),
+        reason: short(wire.reason.as_deref().unwrap_or_default()).into(),
+        message: short_message(wire.message.as_deref().unwrap_or_default()).into(),
         last_probe_time: wire.last_probe_time,
         last_transition_time: wire.last_transition_time,
-    }
+    })
 }
 
 fn uids(list: Option<Vec<Text<'_>>>) -> Vec<Uid> {

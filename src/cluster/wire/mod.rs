@@ -33,7 +33,7 @@ pub use job::JobDecoder;
 pub use labels::Labels;
 pub(crate) use meta::{Bare, ListMeta, Versioned, version_number};
 pub use meta::{ControllerRef, ResourceVersion};
-pub use observed_job::{ObservedJob, Unserved};
+pub use observed_job::{LONGEST_STATUSES, ObservedJob, Unserved};
 pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
     Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_ended_patch, untrack_patch,

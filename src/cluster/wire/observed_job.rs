@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use super::meta::ResourceVersion;
 use crate::job::job_id::JobId;
+use crate::job::pod_failure_policy::LONGEST_FAILURE_POLICY;
 use crate::job::selector::LONGEST_SELECTOR;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
 use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
+
+/// Most memory, in bytes, for the indexes and UIDs in the statuses of a namespace's Jobs.
+pub const LONGEST_STATUSES: usize = 8 << 20;
 
 /// A Job as the API server shows it.
 #[derive(Clone, Debug)]
@@ -48,10 +52,30 @@ impl ObservedJob {
         }
         written
     }
+
+    /// The Job without the indexes and UIDs of its status, which take this much memory. It is left alone.
+    pub fn left_alone(&self, bytes: usize) -> Self {
+        let mut left = self.clone();
+        left.job = left.job.and_then(|mut job| {
+            job.status.drop_lists();
+            job.drop_template();
+            Err(Unserved::LongStatus { bytes, job: job.into() })
+        });
+        left
+    }
+
+    /// The Job, also if only its status keeps it from being served: it may have pods of ours.
+    pub fn may_have_pods(&self) -> Option<&Job> {
+        match &self.job {
+            Ok(job) => Some(job),
+            Err(Unserved::LongStatus { job, .. }) => Some(job),
+            Err(_) => None,
+        }
+    }
 }
 
 /// Why a Job must be left alone.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Unserved {
     /// `spec.completionMode` is neither `NonIndexed` nor `Indexed`.
     #[error("unknown completion mode {0:?}")]
@@ -71,6 +95,26 @@ pub enum Unserved {
         /// The length of all its `succeededIndexes`.
         bytes: usize,
     },
+    /// `spec.podFailurePolicy` names containers and conditions by more than [`LONGEST_FAILURE_POLICY`] bytes of text.
+    #[error(
+        "its pod failure policy names containers and conditions in {bytes} bytes, and {LONGEST_FAILURE_POLICY} at most are served"
+    )]
+    LongFailurePolicy {
+        /// The length of all these names.
+        bytes: usize,
+    },
+    /// The indexes and UIDs in the statuses of the namespace's Jobs take more than [`LONGEST_STATUSES`], with those of this one.
+    /// Unlike the others, this may change.
+    #[error(
+        "the indexes and UIDs in its status take {bytes} bytes of memory, and those of all unfinished Jobs of a namespace \
+         may take {LONGEST_STATUSES}. It goes on once other Jobs have finished or are deleted"
+    )]
+    LongStatus {
+        /// The memory that they take.
+        bytes: usize,
+        /// The Job without them.
+        job: Box<Job>,
+    },
 }
 
 impl Unserved {
@@ -81,6 +125,8 @@ impl Unserved {
                 ("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown".to_owned())
             }
             Self::LongSelector { .. } => ("SelectorTooLong", format!("Skipped Job sync: {self}")),
+            Self::LongStatus { .. } => ("StatusTooLong", format!("Skipped Job sync: {self}")),
+            Self::LongFailurePolicy { .. } => ("FailurePolicyTooLong", format!("Skipped Job sync: {self}")),
             Self::LongSuccessPolicy { .. } => ("SuccessPolicyTooLong", format!("Skipped Job sync: {self}")),
         }
     }

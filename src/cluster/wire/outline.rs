@@ -16,7 +16,7 @@ use crate::job::selector::Selector;
 use crate::job::status::{ConditionKind, ConditionStatus};
 
 /// The fields of a Job needed to handle pods that belong to no shard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct JobOutline {
     /// Namespace, name and UID.
     pub id: JobId,
@@ -100,7 +100,7 @@ impl WireStatus<'_> {
     fn is_finished(&self) -> bool {
         self.conditions.iter().flatten().any(|condition| {
             let holds = ConditionStatus::from(&*condition.status) == ConditionStatus::True;
-            holds && ConditionKind::from(&*condition.kind).is_end()
+            holds && ConditionKind::named(&condition.kind).is_some_and(ConditionKind::is_end)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::meta::ResourceVersion;
 use super::patch::render;
@@ -10,8 +10,12 @@ use crate::job::index_set::IndexSet;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
 /// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
-/// ones, all conditions in place of the old ones, and the resourceVersion as a precondition. It costs the API server up
-/// to a quarter less than a JSON merge patch, for which the Job is converted to JSON and back.
+/// ones, and the resourceVersion as a precondition. It costs the API server up to a quarter less than a JSON merge patch,
+/// for which the Job is converted to JSON and back.
+///
+/// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written together, since new ones
+/// come before all that the patch does not name. Each type is deleted first: the API server deletes all conditions of
+/// that type before it adds any, so nothing is left of what others have written under it.
 ///
 /// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
 /// empty `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty
@@ -44,9 +48,7 @@ struct Difference<'a, T> {
 impl Serialize for Difference<'_, JobStatus> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = Members::of(self, serializer)?;
-        members.change("conditions", |status| {
-            filled(status.conditions.iter().map(WireCondition::of).collect()).map(InPlaceOfAll)
-        })?;
+        members.conditions()?;
         members.change("startTime", |status| status.start_time.map(Second::of))?;
         members.change("completionTime", |status| status.completion_time.map(Second::of))?;
         members.change("active", |status| positive(status.active))?;
@@ -119,32 +121,33 @@ impl<'a, M: SerializeMap, T> Members<'a, M, T> {
     }
 }
 
+impl<M: SerializeMap> Members<'_, M, JobStatus> {
+    fn conditions(&mut self) -> Result<(), M::Error> {
+        let [old, new] = [self.old, self.new].map(|status| status.conditions.iter().map(WireCondition::of));
+        if old.clone().eq(new.clone()) {
+            return Ok(());
+        }
+        let deleted = old.map(|condition| ConditionPatch::Delete { patch: "delete", kind: condition.kind });
+        let patches: Vec<_> = deleted.chain(new.map(ConditionPatch::Add)).collect();
+        self.map.serialize_entry("conditions", &patches)
+    }
+}
+
 fn positive(count: u32) -> Option<u32> {
     Some(count).filter(|count| *count > 0)
 }
 
-fn filled<V>(list: Vec<V>) -> Option<Vec<V>> {
-    Some(list).filter(|list| !list.is_empty())
-}
-
-/// A list that would be merged by key, and is to replace the old one.
-#[derive(PartialEq)]
-struct InPlaceOfAll<V>(Vec<V>);
-
-impl<V: Serialize> Serialize for InPlaceOfAll<V> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(items) = self;
-        let mut list = serializer.serialize_seq(Some(items.len() + 1))?;
-        list.serialize_element(&Directive { patch: "replace" })?;
-        items.iter().try_for_each(|item| list.serialize_element(item))?;
-        list.end()
-    }
-}
-
+/// An element of the list of conditions in a patch.
 #[derive(serde::Serialize)]
-struct Directive {
-    #[serde(rename = "$patch")]
-    patch: &'static str,
+#[serde(untagged)]
+enum ConditionPatch<'a> {
+    Delete {
+        #[serde(rename = "$patch")]
+        patch: &'static str,
+        #[serde(rename = "type")]
+        kind: &'static str,
+    },
+    Add(WireCondition<'a>),
 }
 
 /// A time as the API server stores it, in seconds since 1970.
@@ -178,8 +181,8 @@ impl Serialize for Indexes<'_> {
 #[serde(rename_all = "camelCase")]
 struct WireCondition<'a> {
     #[serde(rename = "type")]
-    kind: &'a str,
-    status: &'a str,
+    kind: &'static str,
+    status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_probe_time: Option<Second>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -286,7 +286,7 @@ fn a_suspended_job_gets_its_gang_at_once() {
     assert_eq!(step(&mut state, 1).gang, Some(GangRequest::Ensure));
     answer(&mut state, Some("g"), 1);
     let status = step(&mut state, 1).status.expect("the Job is suspended").status;
-    assert!(status.holding(&ConditionKind::Suspended).is_some());
+    assert!(status.holding(ConditionKind::Suspended).is_some());
     assert!(step(&mut state, 1).is_idle(), "the request is not repeated");
     let job = Job { status, ..with(state.job.clone(), |spec| spec.suspend = false) };
     state.observe_job(job);

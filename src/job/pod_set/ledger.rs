@@ -50,7 +50,7 @@ impl Ledger {
         };
         let listed = |of: fn(&Uncounted) -> &[Uid]| status.uncounted.iter().flat_map(of).cloned().collect();
         let [fails, succeeds] = [ConditionKind::FailureTarget, ConditionKind::SuccessCriteriaMet]
-            .map(|kind| status.holding(&kind).is_some());
+            .map(|kind| status.holding(kind).is_some());
         Self {
             is_open: !fails && !succeeds && status.finished().is_none(),
             succeeded: listed(|uncounted| &uncounted.succeeded),

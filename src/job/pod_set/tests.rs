@@ -255,7 +255,7 @@ fn policies() -> Vec<PodFailureRule> {
 
 fn announce(status: &mut JobStatus, kind: ConditionKind) {
     let none_yet = [ConditionKind::FailureTarget, ConditionKind::SuccessCriteriaMet]
-        .iter()
+        .into_iter()
         .all(|kind| status.holding(kind).is_none());
     if none_yet {
         status.ensure(crate::job::end::condition(kind, ConditionStatus::True, "Reason", "", at(0)));

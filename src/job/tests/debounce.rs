@@ -29,7 +29,7 @@ fn failures_that_end_the_job_are_evaluated_together() {
     let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
     let announces = |state: &JobState, ms| {
         let status = reconcile(state, at_ms(ms)).status.map(|write| write.status);
-        status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
+        status.is_some_and(|status| status.holding(ConditionKind::FailureTarget).is_some())
     };
     let mut debouncing = failing(job.clone(), vec![running("b")]);
     let plan = reconcile(&debouncing, at(200));
@@ -182,7 +182,7 @@ fn end(state: &mut JobState, uid: &str, phase: Phase, ms: i64) {
 /// What the status announces at this time.
 fn announced(state: &JobState, ms: i64) -> Option<(ConditionKind, String)> {
     let status = reconcile(state, at_ms(ms)).status?.status;
-    let of = |kind| status.holding(&kind).map(|condition| (kind.clone(), condition.reason.to_string()));
+    let of = |kind| status.holding(kind).map(|condition| (kind, condition.reason.to_string()));
     of(ConditionKind::FailureTarget).or_else(|| of(ConditionKind::SuccessCriteriaMet))
 }
 

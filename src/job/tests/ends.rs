@@ -17,7 +17,7 @@ fn end_at(job: Job, pods: Vec<Pod>, second: i64) -> Option<String> {
     let plan = reconcile(&state(job, pods), at(second));
     let status = plan.status?.status;
     let [success, failure] = [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget]
-        .map(|kind| status.holding(&kind).map(|c| c.reason.to_string()));
+        .map(|kind| status.holding(kind).map(|c| c.reason.to_string()));
     assert!(success.is_none() || failure.is_none(), "{status:?}");
     success.or(failure)
 }
@@ -161,7 +161,7 @@ fn a_failed_pod_without_finalizer_fails_the_job_as_its_rule_says() {
             seen.observe_pod(stripped(code), at(160));
             seen.observe_job(job());
             let status = reconcile(&seen, at(160)).status.unwrap().status;
-            let announced = status.holding(&ConditionKind::FailureTarget);
+            let announced = status.holding(ConditionKind::FailureTarget);
             assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
             assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
 
@@ -251,7 +251,7 @@ fn a_deadline_of_0_passes_before_any_pod_is_created() {
     let plan = reconcile(&state(limited.clone(), []), at(100));
     assert_eq!(plan.creates, []);
     let status = plan.status.unwrap().status;
-    assert!(status.holding(&ConditionKind::FailureTarget).is_some(), "{status:?}");
+    assert!(status.holding(ConditionKind::FailureTarget).is_some(), "{status:?}");
     assert_eq!(status.start_time, Some(at(100)));
     let suspended = with(limited, |spec| spec.suspend = true);
     assert_eq!(end_at(suspended, vec![], 100), None);
@@ -337,7 +337,7 @@ fn resuming_restarts_the_deadline() {
     state.status_written(at(110));
     let status = reconcile(&state, at(200)).status.unwrap().status;
     assert_eq!(status.start_time, Some(at(200)));
-    assert!(status.holding(&ConditionKind::FailureTarget).is_none());
+    assert!(status.holding(ConditionKind::FailureTarget).is_none());
 }
 
 /// While a Job or its namespace is being deleted, unfinished pods count if they are being deleted themselves.
@@ -419,7 +419,7 @@ fn an_elastic_job_ends_once_its_remaining_indexes_have_succeeded() {
     let plan = reconcile(&state(small, []), at(160));
     let status = plan.status.unwrap().status;
     assert_eq!((status.succeeded, status.completed_indexes.to_string().as_str()), (2, "0,1"));
-    assert!(status.holding(&ConditionKind::Complete).is_some());
+    assert!(status.holding(ConditionKind::Complete).is_some());
 }
 
 /// A suspended Job with completions 0 needs no start time.
@@ -453,7 +453,7 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
     let plan = reconcile(&state, at(160));
     let mut announced = plan.status.clone().unwrap().status;
     assert!(plan.deletes.is_empty() && announced.finished().is_none());
-    assert!(announced.holding(&ConditionKind::FailureTarget).is_some());
+    assert!(announced.holding(ConditionKind::FailureTarget).is_some());
     state.begin(&plan, at(160));
     let written = |status| Job { status, ..state.job.clone() };
     let job = written(announced.clone());
@@ -549,7 +549,7 @@ fn nothing_is_released_between_the_decision_and_the_announcement_of_an_end() {
     state.status_refused(true, at(201));
     let again = reconcile(&state, at(201));
     assert_eq!(
-        again.status.map(|write| write.status.holding(&ConditionKind::FailureTarget).is_some()),
+        again.status.map(|write| write.status.holding(ConditionKind::FailureTarget).is_some()),
         Some(true)
     );
     assert!(again.releases.is_empty());
@@ -561,7 +561,7 @@ fn a_failure_that_is_held_for_a_successor_is_recorded_with_the_end_it_brings_abo
     let job = with(per_index(indexed(3), 1, None), |spec| spec.backoff_limit = 0);
     let plan = reconcile(&state(job, [bad(0)]), at(160));
     let status = plan.status.unwrap().status;
-    let reason = status.holding(&ConditionKind::FailureTarget).map(|condition| condition.reason.to_string());
+    let reason = status.holding(ConditionKind::FailureTarget).map(|condition| condition.reason.to_string());
     assert_eq!(reason.as_deref(), Some("BackoffLimitExceeded"));
     assert_eq!(uids(&status.uncounted.unwrap().failed), ["bad-0"]);
     assert_eq!(plan.releases, [], "not before the record is acknowledged");
@@ -573,7 +573,7 @@ fn success_waits_for_the_first_answers_to_adoptions() {
     let pods = || vec![ended(pod("a"), Phase::Succeeded, 150)];
     let announces = |state: &JobState| {
         let status = reconcile(state, at(200)).status.map(|write| write.status);
-        status.is_some_and(|status| status.holding(&ConditionKind::SuccessCriteriaMet).is_some())
+        status.is_some_and(|status| status.holding(ConditionKind::SuccessCriteriaMet).is_some())
     };
     for completion in [Completion::WorkQueue, Completion::Count(1)] {
         let mut state = state(started(job(completion, 2)), pods());

@@ -255,7 +255,7 @@ fn a_refused_removal_holds_back_neither_other_pods_nor_the_condition_nor_the_sta
     state.begin(&plan, at(161));
     state.changed(&"slot-0".into(), Changed::Refused, at(161));
     assert_eq!(reconcile(&state, at(161)).wake_at, Some(at(163)), "its own back-off has doubled");
-    assert!(state.job.status.holding(&ConditionKind::Suspended).is_some());
+    assert!(state.job.status.holding(ConditionKind::Suspended).is_some());
 }
 
 /// A pod that cannot be released does not keep others from being counted, nor from being replaced.

@@ -10,11 +10,11 @@ pub(super) fn broken(job: &Job, new: &JobStatus) -> Vec<&'static str> {
     let old = &job.status;
     let mut broken = Vec::new();
     let mut refuse = |bad: bool, what| broken.extend(bad.then_some(what));
-    let is = |status: &JobStatus, kind| status.holding(&kind).is_some();
+    let is = |status: &JobStatus, kind| status.holding(kind).is_some();
     use ConditionKind::{Complete, Failed, FailureTarget, SuccessCriteriaMet, Suspended};
 
     for kind in [Complete, Failed, FailureTarget, SuccessCriteriaMet] {
-        refuse(is(old, kind.clone()) && !is(new, kind), "status.conditions: an end is taken back");
+        refuse(is(old, kind) && !is(new, kind), "status.conditions: an end is taken back");
     }
     for (one, other) in [
         (SuccessCriteriaMet, Failed),

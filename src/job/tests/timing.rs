@@ -50,7 +50,7 @@ fn the_start_waits_for_changes_that_follow_soon() {
     state.observe_pod(ended(running("a"), Phase::Succeeded, 200), at_ms(200_100));
     let status = reconcile(&state, at_ms(200_100)).status.unwrap().status;
     assert_eq!(
-        (status.start_time, status.holding(&ConditionKind::SuccessCriteriaMet).is_some()),
+        (status.start_time, status.holding(ConditionKind::SuccessCriteriaMet).is_some()),
         (Some(at(200)), true)
     );
 }
@@ -330,7 +330,7 @@ fn the_pace_limits_the_number_of_pod_requests_under_way() {
         assert_eq!(plan.deletes.len(), deleted, "room for {at_once}");
         state.begin(&plan, at(200));
     }
-    assert!(state.job.status.holding(&ConditionKind::Suspended).is_none());
+    assert!(state.job.status.holding(ConditionKind::Suspended).is_none());
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn an_end_that_waits_for_pods_which_cannot_be_released_repeats_no_status() {
     let mut state = JobState::new(job, Limits { max_uncounted_pods: 2, ..Limits::default() });
     (0..3).for_each(|n| _ = state.observe_pod(done(n), at(200)));
     let announced = reconcile(&state, at(200)).status.unwrap();
-    assert!(announced.status.holding(&ConditionKind::SuccessCriteriaMet).is_some());
+    assert!(announced.status.holding(ConditionKind::SuccessCriteriaMet).is_some());
     state.job.status = announced.status;
     state.status_written(at(200));
     assert_eq!(reconcile(&state, at(201)).status, None);
@@ -604,7 +604,7 @@ fn a_resume_waits_for_its_pods_as_a_start_does() {
     assert_eq!(reconcile(&state, at_ms(200_020)).wake_at, Some(at_ms(200_210)));
     let status = reconcile(&state, at_ms(200_210)).status.unwrap().status;
     assert_eq!((status.active, status.start_time), (2, Some(at(200))));
-    let resumed = status.condition(&ConditionKind::Suspended).unwrap();
+    let resumed = status.condition(ConditionKind::Suspended).unwrap();
     assert_eq!(resumed.status, ConditionStatus::False);
 }
 

@@ -10,7 +10,7 @@ use crate::job::status::{Condition, ConditionKind, JobStatus};
 impl World {
     /// The wrong end that this status announces, if it announces one that the stored status does not.
     pub(super) fn wrong_end(&self, new: &JobStatus) -> Option<String> {
-        [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget].iter().find_map(|kind| {
+        [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget].into_iter().find_map(|kind| {
             let announced = new.holding(kind).filter(|_| self.job.status.holding(kind).is_none())?;
             let right = match &*announced.reason {
                 "CompletionsReached" => self.completions_reached(new),
@@ -59,7 +59,7 @@ impl World {
     }
 
     fn deadline_exceeded(&self, new: &JobStatus) -> bool {
-        let resumed = self.job.status.holding(&ConditionKind::Suspended).map(|_| self.unsuspended_since);
+        let resumed = self.job.status.holding(ConditionKind::Suspended).map(|_| self.unsuspended_since);
         let start = new.start_time.max(resumed);
         let passes = start.zip(self.job.spec.active_deadline).map(|(start, limit)| after(start, limit));
         !self.job.spec.suspend && passes.is_some_and(|at| at <= self.now)

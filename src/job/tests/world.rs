@@ -319,7 +319,7 @@ impl World {
             || no_index
             || (pod.phase == Phase::Failed && self.ignored(pod))
             || self.job.deleting
-            || (status.holding(&ConditionKind::SuccessCriteriaMet).is_some()
+            || (status.holding(ConditionKind::SuccessCriteriaMet).is_some()
                 && (pod.deleting || !pod.phase.is_final()))
     }
 
@@ -370,7 +370,7 @@ impl World {
         let old = &self.job.status;
         let (before, after) =
             (old.uncounted.clone().unwrap_or_default(), new.uncounted.clone().unwrap_or_default());
-        let termination = [old, new].iter().any(|s| s.holding(&ConditionKind::FailureTarget).is_some());
+        let termination = [old, new].iter().any(|s| s.holding(ConditionKind::FailureTarget).is_some());
         for (before, after, ended, which) in [
             (&before.succeeded, &after.succeeded, &self.audit.succeeded, "succeeded"),
             (&before.failed, &after.failed, &self.audit.failed, "failed"),

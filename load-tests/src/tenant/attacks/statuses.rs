@@ -10,6 +10,8 @@ use crate::tenant::user::Tenant;
 const JOBS: usize = 8;
 /// Indexes of each Job.
 const INDEXES: usize = 100_000;
+/// Bytes of a status that is about as long as an object may be.
+const LONG: usize = 1_000_000;
 /// Time between two rounds of writes.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -35,6 +37,29 @@ pub(super) async fn begin(tenant: &Tenant) {
     });
     tenant.create_all("jobs", jobs).await;
     write(tenant, 0).await;
+    fill(tenant).await;
+}
+
+/// Idle Jobs with the longest statuses: indexes, of which no two are in a row, and a condition that no controller knows.
+async fn fill(tenant: &Tenant) {
+    let indexes = every_second(LONG / 7 * 2);
+    let statuses = [
+        json!({"completedIndexes": indexes, "succeeded": indexes.split(',').count()}),
+        json!({"conditions": [{"type": "Foreign", "status": "True", "message": "y".repeat(LONG)}]}),
+    ];
+    let idle = |number: usize| format!("idle-{number}");
+    let count = tenant.scale.of(100, 500);
+    let jobs = (0..count).map(|number| {
+        let mut job = tenant.job(&idle(number));
+        let spec = &mut job["spec"];
+        (spec["completions"], spec["parallelism"]) = (json!(LONG), json!(0));
+        spec["completionMode"] = json!("Indexed");
+        job
+    });
+    tenant.create_all("jobs", jobs).await;
+    for (number, status) in (0..count).zip(statuses.iter().cycle()) {
+        tenant.patch("jobs", &format!("{}/status", idle(number)), &json!({"status": status})).await;
+    }
 }
 
 /// Writes the statuses again and again, each time others.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::wire::job_status::WireJobStatus;
+use crate::job::end::condition;
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::Uid;
 
@@ -68,6 +69,54 @@ fn times_have_whole_seconds() {
     assert_eq!(patch(&started, &JobStatus::default())["status"]["startTime"], Value::Null);
 }
 
+fn read(status: &Value) -> JobStatus {
+    serde_json::from_str::<WireJobStatus<'_>>(&status.to_string()).unwrap().read()
+}
+
+#[test]
+fn conditions_of_others_stay_and_nothing_is_left_of_what_others_have_written_under_our_types() {
+    let foreign = [
+        json!({"type": "Foreign", "status": "True", "message": "m"}),
+        json!({"type": "Foreign", "status": "2"}),
+    ];
+    let stored = json!({"conditions": [
+        {"type": "Suspended", "status": "False", "message": "old", "lastProbeTime": "2026-01-01T00:00:00Z"},
+        foreign[0],
+        {"type": "Suspended", "status": "True", "reason": "R"},
+        foreign[1],
+    ]});
+    let old = read(&stored);
+    let kinds: Vec<_> = old.conditions.iter().map(|c| (c.kind, &*c.reason)).collect();
+    assert_eq!(kinds, [(ConditionKind::Suspended, "R")], "one that is True decides");
+    let mut new = JobStatus { active: 1, ..old.clone() };
+    assert_eq!(patch(&old, &new)["status"], json!({"active": 1}), "ours have not changed");
+    new = old.clone();
+    let of = |kind, status| condition(kind, status, "", "", Timestamp::UNIX_EPOCH);
+    new.ensure(of(ConditionKind::Suspended, ConditionStatus::False));
+    new.ensure(of(ConditionKind::FailureTarget, ConditionStatus::True));
+    let since = "1970-01-01T00:00:00Z";
+    let ours = [("Suspended", "False"), ("FailureTarget", "True")].map(
+        |(kind, status)| json!({"type": kind, "status": status, "lastProbeTime": since, "lastTransitionTime": since}),
+    );
+    let patch = patch(&old, &new);
+    let deletion = json!({"$patch": "delete", "type": "Suspended"});
+    assert_eq!(patch["status"]["conditions"], json!([deletion, ours[0], ours[1]]));
+    let written = merged(stored, patch["status"].clone());
+    assert_eq!(written["conditions"], json!([ours[0], ours[1], foreign[0], foreign[1]]));
+}
+
+#[test]
+fn a_status_keeps_no_conditions_of_others_and_short_texts_of_ours() {
+    let long = |kind: &str| json!({"type": kind, "status": "x".repeat(90_000), "reason": "é".repeat(90_000), "message": "é".repeat(90_000)});
+    let conditions: Vec<Value> =
+        ["Foreign", "Complete", "", "complete", "Complete"].iter().map(|kind| long(kind)).collect();
+    let status = read(&json!({"conditions": conditions}));
+    let [known] = &status.conditions[..] else { panic!("{status:?}") };
+    assert_eq!((known.kind, known.status), (ConditionKind::Complete, ConditionStatus::Unknown));
+    assert!(known.reason.len() <= 1 << 10 && known.message.len() <= 4 << 10, "{status:?}");
+    assert!(known.reason.starts_with('é') && known.message.starts_with('é'), "{status:?}");
+}
+
 fn times() -> impl Strategy<Value = Option<Timestamp>> {
     let time = |(second, nanosecond)| Timestamp::new(second, nanosecond).unwrap();
     prop::option::of((0..2_000_000_000i64, 0..1_000_000_000).prop_map(time))
@@ -80,38 +129,49 @@ fn encode(status: &JobStatus) -> Value {
 
 /// What the API server makes of a strategic merge patch of a status.
 fn merged(mut stored: Value, mut patch: Value) -> Value {
-    if let Some(conditions) = patch.get_mut("conditions").and_then(Value::as_array_mut) {
-        assert_eq!(conditions.remove(0), json!({"$patch": "replace"}), "they would be merged by type");
+    if let Some(Value::Array(patches)) = patch.get_mut("conditions") {
+        let (deleted, added): (Vec<Value>, Vec<Value>) =
+            std::mem::take(patches).into_iter().partition(|patch| patch["$patch"] == "delete");
+        let of_type = |list: &[Value], kind: &Value| list.iter().any(|one| one["type"] == *kind);
+        let found = stored["conditions"].as_array().cloned().unwrap_or_default();
+        let kept: Vec<Value> = found.into_iter().filter(|one| !of_type(&deleted, &one["type"])).collect();
+        assert!(!kept.iter().any(|one| of_type(&added, &one["type"])), "nothing is merged with an old text");
+        // New ones come before those that the patch does not name.
+        *patches = added.into_iter().chain(kept).collect();
+        if patches.is_empty() {
+            patch["conditions"] = Value::Null;
+        }
     }
     // But for lists with a merge key, which only conditions have, it is a JSON merge patch.
     json_patch::merge(&mut stored, &patch);
     stored
 }
 
+/// Conditions of the kinds that the rules know, each once.
 fn conditions() -> impl Strategy<Value = Vec<Condition>> {
-    let kind = prop_oneof![
-        Just(ConditionKind::Suspended),
-        Just(ConditionKind::Complete),
-        Just(ConditionKind::FailureTarget),
-        Just(ConditionKind::Other("Custom".into())),
-    ];
+    let kinds = [ConditionKind::Suspended, ConditionKind::Complete, ConditionKind::FailureTarget];
+    let kinds = prop::sample::subsequence(kinds.to_vec(), 0..=2).prop_shuffle();
     let status = prop_oneof![
         Just(ConditionStatus::True),
         Just(ConditionStatus::False),
-        Just(ConditionStatus::Other("Unknown".into())),
-        Just(ConditionStatus::Other("maybe".into()))
+        Just(ConditionStatus::Unknown)
     ];
-    let condition = (kind, status, "[a-z]{0,2}", "[a-z\"\\\\é]{0,3}", times(), times()).prop_map(
-        |(kind, status, reason, message, last_probe_time, last_transition_time)| Condition {
-            kind,
-            status,
-            reason: reason.into(),
-            message: message.into(),
-            last_probe_time,
-            last_transition_time,
-        },
-    );
-    prop::collection::vec(condition, 0..3)
+    let rest = (status, "[a-z]{0,2}", "[a-z\"\\\\é]{0,3}", times(), times());
+    (kinds, prop::collection::vec(rest, 2)).prop_map(|(kinds, rest)| {
+        let conditions = kinds.into_iter().zip(rest);
+        let conditions =
+            conditions.map(|(kind, (status, reason, message, last_probe_time, last_transition_time))| {
+                Condition {
+                    kind,
+                    status,
+                    reason: reason.into(),
+                    message: message.into(),
+                    last_probe_time,
+                    last_transition_time,
+                }
+            });
+        conditions.collect()
+    })
 }
 
 fn index_sets() -> impl Strategy<Value = IndexSet> {
@@ -171,8 +231,6 @@ proptest! {
 
     #[test]
     fn a_written_status_is_read_back(status in statuses()) {
-        let text = encode(&status).to_string();
-        let read = serde_json::from_str::<WireJobStatus<'_>>(&text).unwrap().read();
-        prop_assert_eq!(read, status.stored());
+        prop_assert_eq!(read(&encode(&status)), status.stored());
     }
 }

@@ -1,0 +1,77 @@
+//! Jobs whose status is too long ([`crate::actors::status_shares`]). They are left alone: a Job's actor ends, and its pods
+//! keep their finalizers, so that all of them are counted once it is served again. Then it is rebuilt, as after a panic.
+//!
+//! Where such a Job is being deleted, an actor releases its pods uncounted. From then on it is never served again.
+
+use std::sync::Arc;
+
+use actix::Context;
+
+use super::{Active, JobEntry, Stage};
+use crate::actors::job_actor::Halt;
+use crate::actors::job_input::JobInput;
+use crate::actors::shard_actor::ShardActor;
+use crate::cluster::wire::ObservedJob;
+use crate::job::job_id::JobId;
+
+/// The Job as an actor may start from it, if it may have pods of ours.
+pub(super) fn with_job(seen: Arc<ObservedJob>) -> Option<Arc<ObservedJob>> {
+    if seen.job.is_ok() {
+        return Some(seen);
+    }
+    let job = seen.may_have_pods()?.clone();
+    Some(Arc::new(ObservedJob { job: Ok(job), ..(*seen).clone() }))
+}
+
+impl JobEntry {
+    /// Whether its actor has been told to end.
+    pub(super) fn is_halted(&self) -> bool {
+        matches!(self.stage, Stage::Active(Active { halted: true, .. }))
+    }
+
+    /// Whether its pods must lose their finalizers, which would hold up its deletion, and no actor sees to that.
+    pub(super) fn must_release(&self) -> bool {
+        self.left_alone && self.seen.deleting && matches!(self.stage, Stage::Broken { leaving: false })
+    }
+}
+
+impl ShardActor {
+    /// Leaves a Job alone: its actor ends, unless that only releases pods.
+    pub(super) fn leave_alone(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get_mut(id) else { return };
+        match &mut entry.stage {
+            Stage::Active(Active { leaving: true, .. }) | Stage::Broken { .. } => {}
+            Stage::Active(Active { halted, actor, .. }) => {
+                *halted = true;
+                actor.do_send(Halt);
+            }
+            Stage::Passivated { .. } => entry.enter(Stage::Broken { leaving: false }, ctx),
+        }
+        self.release_for_deletion(id, ctx);
+    }
+
+    /// Starts an actor that releases the pods of a Job, if they must be released.
+    pub(super) fn release_for_deletion(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        if let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.must_release()) {
+            entry.send(JobInput::JobGone);
+            self.rebuild(id, ctx);
+            self.wait_for_no_pod(id);
+        }
+    }
+
+    /// The actor of a Job that is left alone has ended. Meanwhile the Job may be served again, or gone.
+    pub(super) fn job_halted(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get_mut(id) else { return };
+        let leaving = entry.is_gone();
+        entry.enter(Stage::Broken { leaving }, ctx);
+        self.rebuild(id, ctx);
+        self.release_for_deletion(id, ctx);
+    }
+
+    /// All known pods of a Job that is left alone are released. Others may yet be shown.
+    pub(super) fn pods_released(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        if let Some(entry) = self.jobs.get_mut(id) {
+            entry.enter(Stage::Broken { leaving: false }, ctx);
+        }
+    }
+}
