@@ -11,6 +11,8 @@ use super::text::Text;
 /// Capacity of the cache. Some Jobs in it are never looked up, since their event came before the write's
 /// answer.
 const CAPACITY: usize = 64;
+/// Most memory, in bytes, for the indexes and UIDs of their statuses: those who may write a status choose them.
+const LONGEST_LISTS: usize = 4 << 20;
 /// The beginning of an event for a changed Job.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
 
@@ -43,7 +45,32 @@ pub struct SelfWriteCache(Arc<Mutex<Writes>>);
 #[derive(Debug, Default)]
 struct Writes {
     by_version: BTreeMap<u64, Arc<ObservedJob>>,
+    /// The memory for the indexes and UIDs of their statuses.
+    list_bytes: usize,
     newest: Option<Arc<ObservedJob>>,
+}
+
+impl Writes {
+    fn insert(&mut self, job: Arc<ObservedJob>) {
+        let version = job.version.order();
+        self.remove(version);
+        self.list_bytes += list_bytes(&job);
+        self.by_version.insert(version, job);
+        while self.by_version.len() > CAPACITY || self.list_bytes > LONGEST_LISTS {
+            let Some(oldest) = self.by_version.keys().next() else { return };
+            self.remove(*oldest);
+        }
+    }
+
+    fn remove(&mut self, version: u64) -> Option<Arc<ObservedJob>> {
+        let job = self.by_version.remove(&version)?;
+        self.list_bytes -= list_bytes(&job);
+        Some(job)
+    }
+}
+
+fn list_bytes(job: &ObservedJob) -> usize {
+    job.job.as_ref().map_or(0, |job| job.status.list_bytes())
 }
 
 impl SelfWriteCache {
@@ -64,10 +91,7 @@ impl SelfWriteCache {
         if writes.newest.as_ref().is_none_or(|newest| newest.version.order() < version) {
             writes.newest = Some(job.clone());
         }
-        writes.by_version.insert(version, job);
-        while writes.by_version.len() > CAPACITY {
-            writes.by_version.pop_first();
-        }
+        writes.insert(job);
     }
 
     /// The Job of the latest write, also after its watch event has come.
@@ -81,7 +105,7 @@ impl SelfWriteCache {
             return None;
         }
         let About { object: Object { metadata } } = serde_json::from_slice(event).ok()?;
-        let job = self.lock().by_version.remove(&metadata.resource_version.parse().ok()?)?;
+        let job = self.lock().remove(metadata.resource_version.parse().ok()?)?;
         (job.uid == (*metadata.uid).into()).then_some(job)
     }
 }
@@ -157,5 +181,24 @@ mod tests {
         for (version, failures) in [(1, 0), (2, 1), (CAPACITY as u64 + 1, 1)] {
             assert_eq!(failed(&own, &line("MODIFIED", &job("uid-1", version))), failures, "{version}");
         }
+    }
+
+    #[test]
+    fn of_long_statuses_only_the_latest_are_kept() {
+        let own = SelfWriteCache::default();
+        let read = JobDecoder::new().decode(job("uid-1", 1).to_string().as_bytes()).unwrap();
+        let status = crate::job::status::JobStatus {
+            completed_indexes: (0..200_000).step_by(2).collect(),
+            ..read.job.as_ref().unwrap().status.clone()
+        };
+        let note = |version: u64| {
+            own.note(Arc::new(read.with_status(version.to_string().as_str().into(), status.clone())));
+        };
+        (1..=10).for_each(note);
+        let knows = |version| own.recall(&line("MODIFIED", &job("uid-1", version))).is_some();
+        assert_eq!([6, 7, 8, 9, 10].map(knows), [false, false, true, true, true]);
+        assert_eq!(own.lock().list_bytes, 0, "all that is known is recalled");
+        [11, 11].into_iter().for_each(note);
+        assert!(knows(11) && own.lock().list_bytes == 0);
     }
 }
