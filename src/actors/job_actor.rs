@@ -399,6 +399,10 @@ impl JobActor {
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
         let is_known = known.into_iter().flatten().any(|status| status.counts_as(&job.status));
+        if !is_known {
+            // What nobody will show again may be long.
+            (self.sent, self.reported_status) = (None, job.status.clone());
+        }
         if !is_known && !is(Mutant::PodsNeverDoubted) {
             // Pods that somebody else has counted must not be counted again from our older view of them.
             self.relist();

@@ -74,8 +74,11 @@ impl IndexSet {
         below.into_iter().chain(rest).map(|(first, last)| (*first, *last))
     }
 
-    /// Adds every index of the other set. Costs O(log intervals) for each interval of the other set.
+    /// Adds every index of the other set. Costs O(log intervals) for each interval of the other set; an empty set shares them.
     pub fn insert_all(&mut self, other: &IndexSet) {
+        if self.is_empty() {
+            return self.clone_from(other);
+        }
         other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last));
     }
 

@@ -77,7 +77,7 @@ async fn another_user_is_refused() {
     cluster.create("p", json!({"containers": [main]})).await;
     let status = cluster.phase("p", "Failed").await.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("CreateContainerConfigError"));
-    assert!(status.message.unwrap().starts_with("runAsUser 54321"));
+    assert!(status.message.unwrap().ends_with("not as 54321"));
     cluster.stop().await;
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct TenantArgs {
     /// Differences between latencies that are noise of this machine.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
     noise: Duration,
-    /// Most memory that a replica may use, in MiB [default: 512, the limit of the chart; small: 128].
+    /// Most memory that a replica may use, in MiB [default: 512, the limit of the chart; small: 192].
     #[arg(long, value_name = "MIB")]
     memory_limit: Option<u64>,
     /// Most requests of all replicas together in a second, beside 10 for each write of the tenant.
@@ -98,7 +98,7 @@ impl TenantArgs {
             patience: self.patience.unwrap_or(Duration::from_secs(self.scale.of(15, 120) as u64)),
             recovery: self.recovery,
             noise: self.noise,
-            memory_mib: self.memory_limit.unwrap_or(self.scale.of(128, 512) as u64),
+            memory_mib: self.memory_limit.unwrap_or(self.scale.of(192, 512) as u64),
             requests_per_s: self.requests_limit,
         }
     }

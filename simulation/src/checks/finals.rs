@@ -144,11 +144,12 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
-        // A tenant's Job goes on for as long as its pods have finalizers of somebody else.
+        // A tenant's Job goes on for as long as its pods have finalizers of somebody else, and its pods run again if it writes so.
         let goes_on =
             |job: &String| ledger.jobs.get(job).is_some_and(|job| job.exists && job.finished.is_none());
-        let is_live =
-            |pod: &&PodFacts| pod.is_tracked() || pod.exists && pod.job.as_ref().is_some_and(goes_on);
+        let is_live = |pod: &&PodFacts| {
+            pod.is_tracked() || pod.exists && (runs_again(pod) || pod.job.as_ref().is_some_and(goes_on))
+        };
         let live = ledger.pods.values().filter(is_live).count() as i64;
         // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
         let unseen = |pod: &&PodFacts| plan.settings.all_own_all && pod.meddled && !pod.exists;
@@ -158,6 +159,12 @@ pub(super) fn check(
         }
     }
     None
+}
+
+/// Whether the pod has ended, and somebody has written that it runs.
+fn runs_again(pod: &PodFacts) -> bool {
+    let phase = &pod.object["status"]["phase"];
+    pod.end.is_some() && phase != "Succeeded" && phase != "Failed"
 }
 
 /// Failed pods that are counted and should be gone. Nobody looks for those with the label of no shard until a shard is claimed.

@@ -29,6 +29,7 @@ struct Seen {
     finished: bool,
     suspended: bool,
     deleted: bool,
+    succeeds: bool,
 }
 
 impl Verdicts {
@@ -52,6 +53,7 @@ impl Verdicts {
             finished: job.finished.is_some(),
             suspended: says(&job.object, "Suspended").is_some(),
             deleted: job.deleting() || change.deleted,
+            succeeds: says(&job.object, "SuccessCriteriaMet").is_some(),
         };
         let before = self.seen.insert(change.uid.clone(), now).unwrap_or_default();
         let author = author.filter(|_| !job.meddled)?;
@@ -65,6 +67,8 @@ impl Verdicts {
             // Of several owners, one hears late of what another has created.
             let lag = if plan.settings.all_own_all { plan.settings.lag() } else { Duration::ZERO };
             suspended(ledger, &change.uid, job, lag)
+        } else if now.succeeds && !before.succeeds && !refuses && !plan.settings.all_own_all {
+            announced(ledger, &change.uid, job, author)
         } else {
             None
         };
@@ -194,6 +198,38 @@ fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Optio
         pod.is_active() && shown && !pod.meddled && pod.created + lag < since
     })?;
     Some(format!("Suspended, and {} runs", runs.name().1))
+}
+
+/// How long a success that ends a Job waits for others at least, and how long all of them wait at most.
+const TOGETHER: (Duration, Duration) = (Duration::from_millis(700), Duration::from_millis(2_500));
+
+/// What is wrong with the announcement that a success policy is met: another pod may end in a moment, being deleted or not, and its
+/// failure would count for more.
+fn announced(ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
+    let by_policy = says(&job.object, "SuccessCriteriaMet")?["reason"] == "SuccessPolicy";
+    let leaves = job.deleting()
+        || job.object["spec"]["suspend"] == true
+        || job.touched.is_some_and(|at| author.sent_at.since(at) < TOGETHER.1);
+    let age = |at: Time| author.sent_at.since(at);
+    let ends = ledger.pods_of(uid).filter_map(|pod| pod.end).filter(|end| end.at <= author.sent_at);
+    let recent: Vec<_> = ends.filter(|end| age(end.at) < 2 * TOGETHER.1).collect();
+    let waits = recent.iter().all(|end| age(end.at) < TOGETHER.1);
+    let last = recent.iter().filter(|end| end.succeeded).map(|end| end.at).max()?;
+    let open = ledger.pods_of(uid).find(|pod| {
+        pod.exists
+            && pod.end.is_none()
+            && pod.is_tracked()
+            && !pod.meddled
+            && !pod.removed
+            && age(pod.created) > TOGETHER.1
+    })?;
+    (by_policy && !leaves && waits && age(last) < TOGETHER.0).then(|| {
+        format!(
+            "SuccessCriteriaMet {} ms after a success, and {} may fail",
+            age(last).as_millis(),
+            open.name().1
+        )
+    })
 }
 
 /// How long before its deletion a Job was read.

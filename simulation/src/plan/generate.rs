@@ -8,7 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, storms,
-    strangers, tenant, wider,
+    strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -60,6 +60,7 @@ pub fn generate(seed: u64) -> Plan {
     wider::add(&mut plan);
     later::add(&mut plan);
     tenant::add(&mut plan);
+    together::add(&mut plan);
     plan
 }
 

@@ -43,6 +43,8 @@ pub(super) struct JobEntry {
     stage: Stage,
     /// Panics in a row.
     panics: Retry,
+    /// The pauses between releases of its pods while it is left alone and being deleted: a webhook may undo each.
+    releases: Retry,
 }
 
 enum Stage {
@@ -191,7 +193,10 @@ impl ShardActor {
     fn add_job(&mut self, seen: Arc<ObservedJob>, left_alone: bool, ctx: &mut Context<Self>) {
         let id = seen.id();
         let stage = Stage::Passivated { timer: None };
-        self.jobs.insert(id.clone(), JobEntry { seen, left_alone, stage, panics: Retry::default() });
+        self.jobs.insert(
+            id.clone(),
+            JobEntry { seen, left_alone, stage, panics: Retry::default(), releases: Retry::default() },
+        );
         self.show_held();
         if left_alone {
             self.leave_alone(&id, ctx);

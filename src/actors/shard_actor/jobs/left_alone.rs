@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use actix::Context;
+use actix::{AsyncContext as _, Context};
 
 use super::{Active, JobEntry, Stage};
+use crate::actors::clock;
 use crate::actors::job_actor::Halt;
 use crate::actors::job_input::JobInput;
 use crate::actors::shard_actor::ShardActor;
@@ -50,9 +51,11 @@ impl ShardActor {
         self.release_for_deletion(id, ctx);
     }
 
-    /// Starts an actor that releases the pods of a Job, if they must be released.
+    /// Starts an actor that releases the pods of a Job, if they must be released and no pause goes on.
     pub(super) fn release_for_deletion(&mut self, id: &JobId, ctx: &mut Context<Self>) {
-        if let Some(entry) = self.jobs.get_mut(id).filter(|entry| entry.must_release()) {
+        let now = self.cx.clock.now();
+        let is_due = |entry: &&mut JobEntry| entry.must_release() && entry.releases.waits(now).is_none();
+        if let Some(entry) = self.jobs.get_mut(id).filter(is_due) {
             entry.send(JobInput::JobGone);
             self.rebuild(id, ctx);
             self.wait_for_no_pod(id);
@@ -68,10 +71,19 @@ impl ShardActor {
         self.release_for_deletion(id, ctx);
     }
 
-    /// All known pods of a Job that is left alone are released. Others may yet be shown.
+    /// All known pods of a Job that is left alone are released. Others may yet be shown, and are released after a pause that
+    /// grows.
     pub(super) fn pods_released(&mut self, id: &JobId, ctx: &mut Context<Self>) {
-        if let Some(entry) = self.jobs.get_mut(id) {
-            entry.enter(Stage::Broken { leaving: false }, ctx);
-        }
+        let now = self.cx.clock.now();
+        let Some(entry) = self.jobs.get_mut(id) else { return };
+        entry.enter(Stage::Broken { leaving: false }, ctx);
+        entry.releases.refused(self.cx.config.limits().api_backoff, now);
+        let Some(again) = entry.releases.waits(now) else { return };
+        let id = id.clone();
+        ctx.run_later(clock::until(again, now), move |shard, ctx| {
+            if !shard.pod_owners.pods_of(&id).is_empty() {
+                shard.release_for_deletion(&id, ctx);
+            }
+        });
     }
 }
