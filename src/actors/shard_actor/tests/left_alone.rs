@@ -2,6 +2,8 @@
 
 use super::*;
 
+/// Longer than the first pauses between two releases.
+const PAUSE: Duration = Duration::from_secs(10);
 /// A release of a pod.
 const RELEASE: &[&str] = &["PATCH", "/pods/", "deleteFromPrimitiveList"];
 
@@ -109,12 +111,12 @@ fn the_pods_of_a_job_that_is_left_alone_are_released_when_it_is_deleted() {
             assert!(api.count(&["PATCH", "/pods/p"]) > 0 && api.count(&["PATCH", "/pods/q"]) > 0, "{case}");
             assert_eq!(api.count(RELEASE), api.count(&["PATCH"]), "{case}");
             if !is_gone {
-                // It may be served again: what was released uncounted stays so. A pod that is shown late is released, too.
+                // It may be served again: what was released uncounted stays so. A pod that is shown late is released after a pause.
                 shard.job(&deleting(job_at(160))).await;
                 sleep(8 * SOON).await;
                 let released = api.count(RELEASE);
                 shard.watched(vec![applied(&at(170, "Running", running("q")))]).await;
-                sleep(4 * SOON).await;
+                sleep(PAUSE).await;
                 assert_eq!((api.count(&["PATCH", "/jobs/j"]), api.count(CREATION)), (0, 0), "{case}");
                 assert!(api.count(RELEASE) > released, "{case}");
                 shard.0.do_send(JobVanished("j".into()));
