@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::{Plan, tenant, together};
+use crate::plan::{Plan, tenant};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -57,11 +57,10 @@ impl fmt::Display for Catch {
     }
 }
 
-/// The first seed whose world may show a mutant: some need a tenant, or many deletions at once.
+/// The first seed whose world may show a mutant: some need a tenant.
 pub fn first_seed(mutant: Mutant) -> u64 {
     match mutant {
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
-        Mutant::ActiveUntilRemovalSent => together::FIRST,
         _ => 0,
     }
 }

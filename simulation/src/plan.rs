@@ -9,7 +9,7 @@ mod rare;
 mod storms;
 mod strangers;
 pub(crate) mod tenant;
-pub(crate) mod together;
+mod together;
 mod wider;
 mod wider_steps;
 

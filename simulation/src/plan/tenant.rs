@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Act, Fault, Plan, Step, UserAct};
+use super::{Act, Fault, Plan, Step, UserAct, together};
 use crate::chance::Chance;
 use crate::time::Time;
 
@@ -158,7 +158,7 @@ impl Plan {
 
 /// Adds a tenant to some plans. Its steps come after all others.
 pub(super) fn add(plan: &mut Plan) {
-    if plan.seed < FIRST {
+    if plan.seed < FIRST || together::has_no_tenant(plan.seed) {
         return;
     }
     let mut chance = Chance::new(plan.seed, "tenant");

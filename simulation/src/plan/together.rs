@@ -1,7 +1,5 @@
-//! What comes together: pods that are being deleted end at the same time, and so many pods are to go at once that their deletions
-//! wait for one another. Both begin at the seeds from [`FIRST`] on: the plans of all seeds before stay as they are.
-
-use std::time::Duration;
+//! What comes together: pods that are being deleted end at about the same time. This begins at the seeds from [`FIRST`] on: the
+//! plans of all seeds before stay as they are.
 
 use serde_json::json;
 
@@ -9,7 +7,12 @@ use super::{Act, Plan, Step, UserAct};
 use crate::chance::Chance;
 use crate::time::Time;
 
-pub(crate) const FIRST: u64 = 6_000_000;
+const FIRST: u64 = 6_000_000;
+
+/// Whether a plan has no tenant: from [`FIRST`] on, that of every odd seed.
+pub(super) fn has_no_tenant(seed: u64) -> bool {
+    seed >= FIRST && seed % 2 == 1
+}
 
 /// Adds what comes together to plans without a tenant. These steps come after all others.
 pub(super) fn add(plan: &mut Plan) {
@@ -22,29 +25,10 @@ pub(super) fn add(plan: &mut Plan) {
         let breaks = |step: &&mut Step| matches!(step.act, Act::Fault(_) | Act::Rare(_));
         plan.steps.iter_mut().filter(breaks).for_each(|step| step.at = Time::NEVER);
     }
-    if chance.percent(50) {
-        queue(&mut chance, plan);
-    }
     for job in 0..plan.jobs.len() {
         if chance.percent(50) {
             ends(&mut chance, plan, job);
         }
-    }
-}
-
-/// A large Job is suspended while writes are limited, and resumed.
-fn queue(chance: &mut Chance, plan: &mut Plan) {
-    plan.settings.qps = chance.pick(&[5, 10]);
-    plan.settings.longest_run = Duration::from_secs(20);
-    let Some(job) = plan.jobs.first_mut() else { return };
-    let pods = chance.number(20..=40);
-    job.spec["parallelism"] = pods.into();
-    if !job.spec["completions"].is_null() {
-        job.spec["completions"] = pods.into();
-    }
-    let suspended = job.created + chance.millis(6_000..=14_000);
-    for (at, suspends) in [(suspended, true), (suspended + chance.millis(5_000..=20_000), false)] {
-        plan.steps.push(user(at, 0, UserAct::Suspend(suspends)));
     }
 }
 
