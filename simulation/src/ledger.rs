@@ -299,23 +299,27 @@ impl Ledger {
         others.filter(is_before).count() as u64 >= wanted
     }
 
-    /// Whether a pod that was being deleted when this one was created, at its index, has succeeded all the same. One of the
-    /// two is then one too many. A replacement that is removed and that the API server refuses to delete still runs, so
+    /// Whether a pod that was being deleted when its replacement was created, which is this one or is still active, has succeeded
+    /// all the same. One pod is then too many. A replacement that is removed and that the API server refuses to delete still runs, so
     /// another pod of the Job may be removed in its place, with the controller built into Kubernetes, too.
     fn is_superseded(&self, now: Time, uid: &str) -> bool {
         /// A deletion follows the removal of the finalizer more quickly, unless it is refused or lost.
         const DELETED: Duration = Duration::from_millis(50);
         let Some(pod) = self.pods.get(uid) else { return false };
-        let is_replaced = |other: &PodFacts| {
-            other.index == pod.index && other.deleted.is_some_and(|deleted| deleted <= pod.created)
-        };
+        let Some(job) = &pod.job else { return false };
         let has_succeeded = |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && !end.clean);
+        // Which of the pods of a Job goes does not depend on which has been replaced.
+        let is_replaced = |other: &PodFacts| {
+            let is_by = |by: &PodFacts| {
+                by.index == other.index && other.deleted.is_some_and(|deleted| deleted <= by.created)
+            };
+            is_by(pod) || self.pods_of(job).any(|by| by.is_active() && is_by(by))
+        };
         let is_still_there = |other: &PodFacts| {
             let long = other.disowned.is_some_and(|disowned| now.since(disowned) > DELETED);
             other.superseded && long && other.is_active()
         };
-        let Some(job) = &pod.job else { return false };
-        self.pods_of(job).any(|other| (is_replaced(other) && has_succeeded(other)) || is_still_there(other))
+        self.pods_of(job).any(|other| (has_succeeded(other) && is_replaced(other)) || is_still_there(other))
     }
 
     /// The pods that a Job controls, or did.

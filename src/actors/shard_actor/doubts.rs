@@ -202,9 +202,9 @@ impl ShardActor {
             self.seek_shared(jobs, now, ctx);
         }
         let waits = |namespace: &str| self.doubts.jobs.keys().any(|job| **job.namespace() == *namespace);
-        let own = self.doubts.own.next(|job| self.doubts.jobs.contains_key(job));
+        let own = self.doubts.own.next(now, |job| self.doubts.jobs.contains_key(job));
         if let Some(next) =
-            self.doubts.searches.next(|namespace| waits(namespace)).into_iter().chain(own).min()
+            self.doubts.searches.next(now, |namespace| waits(namespace)).into_iter().chain(own).min()
         {
             self.schedule_search(next.saturating_duration_since(now), ctx);
         }

@@ -74,10 +74,10 @@ impl<K: Clone + Eq + Hash> Searches<K> {
         self.0.remove(of);
     }
 
-    /// When the first rest is over of those that wait.
-    pub(super) fn next(&self, waits: impl Fn(&K) -> bool) -> Option<Instant> {
+    /// When the first rest is over that goes on and that somebody waits for. One that is over holds up nobody.
+    pub(super) fn next(&self, now: Instant, waits: impl Fn(&K) -> bool) -> Option<Instant> {
         let rests = self.0.iter().filter_map(|(of, search)| match search {
-            Search::Resting { until } if waits(of) => Some(*until),
+            Search::Resting { until } if *until > now && waits(of) => Some(*until),
             _ => None,
         });
         rests.min()
@@ -135,12 +135,17 @@ mod tests {
         for (took, rest) in [(0, 10), (5, 50), (100, 1_000), (1_000, 2_000)] {
             let begun = Instant::now();
             searches.begin(namespace.clone(), begun, task());
-            assert!(searches.is_listing() && searches.next(|_| true).is_none());
+            assert!(searches.is_listing() && searches.next(begun, |_| true).is_none());
             let ended = begun + Duration::from_millis(took);
             searches.end(&namespace, ended, pause);
             let next = ended + Duration::from_millis(rest);
-            assert_eq!(searches.next(|_| true), Some(next), "{took} ms");
-            assert_eq!(searches.next(|_| false), None);
+            assert_eq!(searches.next(ended, |_| true), Some(next), "{took} ms");
+            assert_eq!(
+                searches.next(next, |_| true),
+                None,
+                "one that is over would be asked for again at once, and for ever"
+            );
+            assert_eq!(searches.next(ended, |_| false), None);
             assert!(searches.may_begin([of("n", 1)], next - Duration::from_millis(1)).is_empty());
             assert_eq!(searches.may_begin([of("n", 1)], next).len(), 1);
             assert!(!searches.is_free(&namespace, next - Duration::from_millis(1)));
