@@ -37,7 +37,7 @@ fn ends(chance: &mut Chance, plan: &mut Plan, number: usize) {
     let Some(job) = plan.jobs.get_mut(number) else { return };
     job.spec["podReplacementPolicy"] = "Failed".into();
     job.slow_stop = chance.millis(500..=5_000);
-    if job.spec["completionMode"] == "Indexed" && chance.percent(50) {
+    if job.spec["completionMode"] == "Indexed" && job.spec["completions"] != 0 && chance.percent(50) {
         job.spec["successPolicy"] = json!({"rules": [{"succeededCount": 1}]});
         job.spec["backoffLimit"] = 0.into();
     }
