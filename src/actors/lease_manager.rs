@@ -350,7 +350,7 @@ impl LeaseManager {
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
             LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
-            LeaseRecord::Balance(balance) => self.coordinator.balance_seen(balance),
+            LeaseRecord::Balance(balance) => self.coordinator.balance_seen(balance, now),
             LeaseRecord::Layout(_) => {}
         }
     }
@@ -463,10 +463,10 @@ impl LeaseManager {
                     None => lease_manager.coordinator.balance_gone(u64::MAX),
                     Some(Unreadable { version, .. }) => {
                         let nothing = Balance { version, ..Balance::default() };
-                        lease_manager.coordinator.balance_seen(nothing);
+                        lease_manager.coordinator.balance_seen(nothing, now);
                     }
                 });
-                self.coordinator.balance_written(balance, written);
+                self.coordinator.balance_written(balance, written, now);
             }
             Answer::Nothing => {}
         }

@@ -31,12 +31,12 @@ const AT_ONCE: usize = 4;
 pub(super) type Share = Vec<(ShardId, u32)>;
 
 /// The new owners of the shards that move, as positions in `shares`. `qps` is the rate limit of each replica
-/// in requests per second; 0 is no limit.
+/// in requests per second; 0 is no limit. Shards for which `rests` is true stay where they are.
 ///
 /// Each replica gets as many shards as it hands over, and no swap leaves a replica with as much work as the
 /// most loaded one had.
-pub(super) fn swaps(shares: &[Share], qps: u32) -> BTreeMap<ShardId, usize> {
-    let mut sides: Vec<Side> = shares.iter().map(Side::of).collect();
+pub(super) fn swaps(shares: &[Share], qps: u32, rests: impl Fn(ShardId) -> bool) -> BTreeMap<ShardId, usize> {
+    let mut sides: Vec<Side> = shares.iter().map(|share| Side::of(share, &rests)).collect();
     let mut moves = BTreeMap::new();
     let Some(mean) = sides.iter().map(|side| side.load).sum::<u64>().checked_div(sides.len() as u64) else {
         return moves;
@@ -67,7 +67,7 @@ type Loaded = (u32, ShardId);
 /// A replica while swaps are chosen.
 struct Side {
     load: u64,
-    /// The shards that it had at the start and still has, by load.
+    /// The shards that it had at the start, still has and may hand over, by load.
     own: Vec<Loaded>,
     /// How many of them it may still hand over.
     remaining: usize,
@@ -95,12 +95,13 @@ impl Swap {
 }
 
 impl Side {
-    fn of(share: &Share) -> Self {
-        let mut own: Vec<Loaded> = share.iter().map(|(shard, load)| (*load, *shard)).collect();
+    fn of(share: &Share, rests: impl Fn(ShardId) -> bool) -> Self {
+        let movable = share.iter().filter(|(shard, _)| !rests(*shard));
+        let mut own: Vec<Loaded> = movable.map(|(shard, load)| (*load, *shard)).collect();
         own.sort_unstable();
         Self {
-            load: own.iter().map(|(load, _)| u64::from(*load)).sum(),
-            remaining: (own.len() / AT_ONCE).max(1),
+            load: share.iter().map(|(_, load)| u64::from(*load)).sum(),
+            remaining: (share.len() / AT_ONCE).max(1),
             own,
         }
     }
@@ -216,7 +217,7 @@ mod tests {
             ("the least loaded replica gets most", &[&[600, 600], &[300, 300], &[0, 300]], &[(0, 2), (4, 0)]),
         ];
         for (why, loads, expected) in cases {
-            let moves = swaps(&shares(loads), 0);
+            let moves = swaps(&shares(loads), 0, |_| false);
             let expected = expected.iter().map(|(shard, to)| (ShardId(*shard), *to)).collect();
             assert_eq!(moves, expected, "{why}");
         }
@@ -233,8 +234,25 @@ mod tests {
             (1, 1, true),
         ] {
             let shares = shares(&[&[excess, excess], &[0, 0]]);
-            assert_eq!(!swaps(&shares, qps).is_empty(), swapped, "{excess} too many at {qps} a second");
+            assert_eq!(
+                !swaps(&shares, qps, |_| false).is_empty(),
+                swapped,
+                "{excess} too many at {qps} a second"
+            );
         }
+    }
+
+    #[test]
+    fn a_shard_that_rests_stays_and_its_load_counts() {
+        let shares = shares(&[&[900, 500, 400], &[100, 200, 0]]);
+        let moves = |resting: &[u32]| swaps(&shares, 0, |shard| resting.contains(&shard.0));
+        let moved = |moves: &[(u32, usize)]| -> BTreeMap<ShardId, usize> {
+            moves.iter().map(|(shard, to)| (ShardId(*shard), *to)).collect()
+        };
+        assert_eq!(moves(&[]), moved(&[(0, 1), (3, 0)]));
+        assert_eq!(moves(&[0]), moved(&[(1, 1), (5, 0)]));
+        assert_eq!(moves(&[0, 1, 2]), moved(&[]));
+        assert_eq!(moves(&[3, 4, 5]), moved(&[]));
     }
 
     #[test]
@@ -245,7 +263,7 @@ mod tests {
             let mut before = vec![Share::new(); 4];
             (0..64).for_each(|shard| before[shard as usize % 4].push((ShardId(shard), 0)));
             (0..200).for_each(|_| before[random.random_range(0..4)][random.random_range(0..16)].1 += JOB);
-            let moves = swaps(&before, 0);
+            let moves = swaps(&before, 0, |_| false);
             let above = most(&moved(&before, &moves)) - mean(&before);
             assert!(
                 above <= JOB.into() || most(&before) - mean(&before) < MIN_EXCESS,
@@ -269,7 +287,7 @@ mod tests {
             let mut before = shares(&loads);
             let mut rounds = 0;
             loop {
-                let moves = swaps(&before, 0);
+                let moves = swaps(&before, 0, |_| false);
                 if moves.is_empty() {
                     break;
                 }

@@ -59,7 +59,7 @@ impl Target for Leases {
                     coordinator.heartbeat_read(&beat.holder.identity.clone(), Some(beat), now);
                 }
                 LeaseRecord::Claim(claim) => coordinator.claim_seen(claim),
-                LeaseRecord::Balance(balance) => coordinator.balance_seen(balance),
+                LeaseRecord::Balance(balance) => coordinator.balance_seen(balance, now),
                 LeaseRecord::Layout(_) => {}
             }
             for _ in 0..3 {
@@ -78,7 +78,7 @@ fn carry_out(coordinator: &mut Coordinator, actions: Vec<Action>, now: Duration)
             Action::WriteClaim(claim) => {
                 coordinator.claim_written(&claim, Written::As(claim.version.saturating_add(1)), now)
             }
-            Action::WriteBalance(balance) => coordinator.balance_written(balance, Written::Conflict),
+            Action::WriteBalance(balance) => coordinator.balance_written(balance, Written::Conflict, now),
             Action::Start(shard, epoch) => coordinator.synced(shard, epoch),
             Action::Drain(shard) => coordinator.drained(shard),
             Action::Drop(shard) => coordinator.dropped(shard),

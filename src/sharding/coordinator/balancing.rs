@@ -5,6 +5,7 @@
 //! accordingly. A wrong or late proposal costs only moves: the shards are handed over like any other.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Action, Coordinator, Written};
 use crate::sharding::Moment;
@@ -14,6 +15,10 @@ use crate::sharding::lease::{Balance, Heartbeat, Move};
 use crate::sharding::lifecycle::ShardState;
 use crate::sharding::loads::Loads;
 use crate::sharding::shard::Shard;
+
+/// How long a shard that has changed places stays where it is. Its Jobs wait for each hand-over, and whoever fills and
+/// empties shards with Jobs of their own could bring about one after the other.
+const REST: Duration = Duration::from_secs(300);
 
 /// The state of balancing.
 #[derive(Debug, Default)]
@@ -26,6 +31,8 @@ pub(super) struct Balancing {
     look_at: Moment,
     /// The total of work left when loads were last looked at.
     work: u64,
+    /// Until when shards that have changed places stay where they are.
+    rests: BTreeMap<ShardId, Moment>,
 }
 
 impl Balancing {
@@ -50,9 +57,10 @@ impl Balancing {
 
 impl Coordinator {
     /// The shards that change places, as observed.
-    pub fn balance_seen(&mut self, balance: Balance) {
+    pub fn balance_seen(&mut self, balance: Balance, now: Moment) {
         if self.balancing.published.version < balance.version {
             self.outdated |= self.balancing.published.moves != balance.moves;
+            self.balancing.rests.extend(balance.moves.keys().map(|shard| (*shard, now + REST)));
             self.balancing.published = balance;
         }
     }
@@ -67,9 +75,9 @@ impl Coordinator {
 
     /// The answer to [`Action::WriteBalance`]. A failed write is not repeated: a later look proposes moves
     /// again if they are still worth it.
-    pub fn balance_written(&mut self, balance: Balance, written: Written) {
+    pub fn balance_written(&mut self, balance: Balance, written: Written, now: Moment) {
         if let Written::As(version) = written {
-            self.balance_seen(Balance { version, ..balance });
+            self.balance_seen(Balance { version, ..balance }, now);
         }
     }
 
@@ -99,7 +107,9 @@ impl Coordinator {
             let epoch = self.shards.get(&id)?.claim.as_ref()?.epoch;
             Some((id, Move { to: self.replicas.get(to)?.clone(), epoch }))
         };
-        let moves: BTreeMap<_, _> = swaps(&shares, self.me.qps).into_iter().filter_map(to).collect();
+        self.balancing.rests.retain(|_, until| now < *until);
+        let rests = |shard| self.balancing.rests.contains_key(&shard);
+        let moves: BTreeMap<_, _> = swaps(&shares, self.me.qps, rests).into_iter().filter_map(to).collect();
         if moves.is_empty() {
             return None;
         }

@@ -72,6 +72,29 @@ fn a_replica_that_joins_gets_its_share_first_and_nothing_is_swapped_for_a_lease_
     assert_eq!(steps, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
 }
 
+/// Somebody fills and empties shards of both replicas in turns, to have the shards of others handed over again and again.
+#[test]
+fn a_shard_changes_places_once_in_five_minutes() {
+    let (mut story, a, b) = two_by_two();
+    let mut claims = Vec::new();
+    for second in (0..600_u32).step_by(2) {
+        let even = story.owners();
+        let owner = if second / 30 % 2 == 0 { 'a' } else { 'b' };
+        let loads: Vec<u32> =
+            even.split(' ').map(|held| if held.starts_with(owner) { 900 } else { 0 }).collect();
+        story.loads(&[loads[0], loads[1], loads[2], loads[3]]);
+        let steps = story.run(&[a, b], 2.0);
+        claims.extend(steps.into_iter().filter(|step| step.contains(" claims ")));
+        story.drained(a);
+        story.drained(b);
+    }
+    for shard in 0..4 {
+        let moved = claims.iter().filter(|step| step.contains(&format!(" claims {shard}@"))).count();
+        assert!(moved <= 3, "shard {shard} is claimed {moved} times within ten minutes: {claims:?}");
+    }
+    assert!(!claims.is_empty());
+}
+
 /// It hears of its own proposal by the answer.
 #[test]
 fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {

@@ -191,7 +191,7 @@ pub(super) fn see(coordinator: &mut Coordinator, change: Change, now: Moment) {
         Change::BeatGone(identity, version) => coordinator.heartbeat_gone(&identity, version, now),
         Change::Claim(claim) => coordinator.claim_seen(claim),
         Change::ClaimGone(shard, version) => coordinator.claim_gone(shard, version, now),
-        Change::Balance(balance) => coordinator.balance_seen(balance),
+        Change::Balance(balance) => coordinator.balance_seen(balance, now),
         Change::BalanceGone(version) => coordinator.balance_gone(version),
     }
 }

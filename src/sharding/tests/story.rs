@@ -300,7 +300,7 @@ impl Story {
                     let found = self.store.balance().cloned().map(Change::Balance);
                     see(coordinator, found.unwrap_or(Change::BalanceGone(balance.version)), now);
                 }
-                coordinator.balance_written(balance.clone(), written);
+                coordinator.balance_written(balance.clone(), written, now);
             }
             Action::ReadHeartbeat(_) if written == Written::Failed => coordinator.heartbeat_unread(now),
             Action::ReadHeartbeat(identity) => {

@@ -170,7 +170,7 @@ impl Process {
                 self.coordinator.heartbeat_written(written, beat.leaving, clock);
             }
             Request::Claim(claim) => self.coordinator.claim_written(claim, written, clock),
-            Request::Balance(balance) => self.coordinator.balance_written(balance.clone(), written),
+            Request::Balance(balance) => self.coordinator.balance_written(balance.clone(), written, clock),
             Request::Read(_) => self.coordinator.heartbeat_unread(clock),
             Request::Delete(..) => {}
         }
