@@ -478,6 +478,9 @@ impl JobActor {
                 self.state.observe_job(Job { status, ..self.state.job.clone() });
             }
         }
+        if plan.withdraw {
+            self.requests.creations.withdraw();
+        }
         for pod in plan.releases {
             match self.state.pods.get(&pod.uid) {
                 Some(&Pod { version, .. }) if self.state.is_gone() => {

@@ -213,7 +213,7 @@ impl JobMeter {
         let status = match answer {
             Created::Pod(_) | Created::Found(_) => Outcome::Succeeded,
             Created::Refused | Created::Lost => Outcome::Failed,
-            Created::NameTaken | Created::NamespaceTerminating => return,
+            Created::NameTaken | Created::Withdrawn | Created::NamespaceTerminating => return,
         };
         self.metrics().job_controller.count_creation(self.creation, status);
     }

@@ -30,10 +30,17 @@ pub struct Extras {
 impl Requests {
     /// Creates a pod from the Job as a live read shows it.
     pub fn create_from_live(self: &Arc<Self>, new: NewPod, extras: Extras) {
-        let this = self.clone();
+        let (this, right) = (self.clone(), self.creations.current());
         // A drain of the shard does not wait for turns and reads, of which a Job may want thousands.
         self.run_after(async move {
             let permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)).await;
+            if right.is_withdrawn() {
+                return this.inbox.push(JobInput::Created {
+                    place: new.place,
+                    answer: Created::Withdrawn,
+                    event: RequestEvent::Nothing,
+                });
+            }
             match this.live_manifest(&new, &extras).await {
                 Ok((manifest, template)) => {
                     let creation = this.creation(&new, manifest, &template);

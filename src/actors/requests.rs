@@ -4,7 +4,7 @@
 //! answer was lost, is reported as such. The rules decide when to retry, and names, UIDs and versions in the
 //! requests make a retry harmless.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -40,6 +40,34 @@ use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 use crate::telemetry::traces::{JobName, JobTrace};
 
+/// The right to create pods of a Job. What waits can be withdrawn, and what is wanted later leaves all the same.
+#[derive(Debug)]
+pub struct CreationRight {
+    whole: Fence,
+    part: Mutex<Fence>,
+}
+
+impl CreationRight {
+    /// The right of who may write while this fence is open.
+    pub fn of(fence: &Fence) -> Self {
+        Self { whole: fence.clone(), part: Mutex::new(fence.part()) }
+    }
+
+    /// The right of a creation that is wanted now.
+    pub fn current(&self) -> Fence {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps back the creations that have yet to leave.
+    pub fn withdraw(&self) {
+        let part = std::mem::replace(
+            &mut *self.part.lock().unwrap_or_else(PoisonError::into_inner),
+            self.whole.part(),
+        );
+        part.withdraw();
+    }
+}
+
 /// Sends the requests of one Job. Shared by the requests in flight.
 pub struct Requests {
     /// The services of the replica.
@@ -50,6 +78,8 @@ pub struct Requests {
     pub epoch: u64,
     /// The right to act for the shard.
     pub fence: Fence,
+    /// The part of that right by which pods of the Job are created.
+    pub creations: CreationRight,
     /// The shard's requests in flight.
     pub in_flight: TaskTracker,
     /// Where answers go.
@@ -143,7 +173,8 @@ impl Requests {
         let PodManifest { name, body, encoding } = manifest;
         let place = new.place;
         let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
-        let order = Order { behind: new.behind, ..self.order(Priority::Create) };
+        let order =
+            Order { behind: new.behind, fence: self.creations.current(), ..self.order(Priority::Create) };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
@@ -172,6 +203,7 @@ impl Requests {
                     (Created::NamespaceTerminating, RequestEvent::Nothing)
                 }
                 Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
+                Err(WriteError::Withdrawn) => (Created::Withdrawn, RequestEvent::Nothing),
                 Err(WriteError::Unknown(_)) if is(Mutant::LostCreationUnderNewName) => {
                     (Created::NameTaken, RequestEvent::Nothing)
                 }
@@ -441,7 +473,7 @@ fn changed(answer: Answer) -> Changed {
 
 fn refused(refusal: &WriteError) -> RequestEvent {
     match refusal {
-        WriteError::Fenced => RequestEvent::Nothing,
+        WriteError::Fenced | WriteError::Withdrawn => RequestEvent::Nothing,
         refusal => RequestEvent::Refused(refusal.to_string().into()),
     }
 }

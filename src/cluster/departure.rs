@@ -49,9 +49,9 @@ impl Departure {
         Err(TooLate)
     }
 
-    /// Whether the shard is handed over.
-    pub fn is_handed_over(&self) -> bool {
-        self.fence.is_handed_over()
+    /// The right that it needs.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// Whether the request was kept from leaving: it has no effect.

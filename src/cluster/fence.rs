@@ -19,6 +19,15 @@ pub struct Fence {
     /// The origin of the nanoseconds.
     base: Instant,
     right: Arc<Right>,
+    /// What else ends this part of the right.
+    part: Option<Arc<Part>>,
+}
+
+/// A part of a right that can be withdrawn without the rest.
+#[derive(Debug, Default)]
+struct Part {
+    withdrawn: AtomicBool,
+    withdrawing: Notify,
 }
 
 #[derive(Debug)]
@@ -51,7 +60,27 @@ impl Fence {
     fn ending(end: u64, clock: Arc<dyn BootClock>) -> Self {
         let [closed, handed_over, overrun] = [false; 3].map(AtomicBool::new);
         let right = Right { end: AtomicU64::new(end), closed, handed_over, overrun, closing: Notify::new() };
-        Self { base: clock.now(), clock, right: Arc::new(right) }
+        Self { base: clock.now(), clock, right: Arc::new(right), part: None }
+    }
+
+    /// A part of this right: it ends with it, or when it is [withdrawn](Self::withdraw).
+    #[must_use]
+    pub fn part(&self) -> Self {
+        Self { part: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// Ends this part of the right: what has yet to leave is wanted no more. The rest of the right lasts, and what is under
+    /// way is answered.
+    pub fn withdraw(&self) {
+        if let Some(part) = &self.part {
+            part.withdrawn.store(true, Ordering::Release);
+            part.withdrawing.notify_waiters();
+        }
+    }
+
+    /// Whether this part of the right was withdrawn.
+    pub fn is_withdrawn(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.withdrawn.load(Ordering::Acquire))
     }
 
     /// Moves the end to a later instant. This has no effect when the fence already ends later, and does not
@@ -87,15 +116,23 @@ impl Fence {
         self.right.overrun.load(Ordering::Acquire)
     }
 
-    /// Returns once the fence is closed for good.
+    /// Returns once the fence is closed for good, or this part of the right withdrawn.
     pub async fn closed(&self) {
         // Before the look: no end is missed.
         let closing = self.right.closing.notified();
+        let withdrawing = self.part.as_ref().map(|part| part.withdrawing.notified());
         if is(Mutant::FenceOff) {
             return std::future::pending().await;
         }
-        if !self.is_closed() {
-            closing.await;
+        if self.is_closed() || self.is_withdrawn() {
+            return;
+        }
+        match withdrawing {
+            None => closing.await,
+            Some(withdrawing) => tokio::select! {
+                () = closing => {}
+                () = withdrawing => {}
+            },
         }
     }
 
@@ -105,7 +142,8 @@ impl Fence {
     }
 
     fn is_open_at(&self, now: Instant) -> bool {
-        is(Mutant::FenceOff) || (!self.is_closed() && self.lasts_from(now) != Some(Duration::ZERO))
+        is(Mutant::FenceOff)
+            || (!self.is_closed() && !self.is_withdrawn() && self.lasts_from(now) != Some(Duration::ZERO))
     }
 
     /// Whether the fence is closed for good. One that is merely not open may be extended again.

@@ -520,10 +520,7 @@ impl Shared {
     }
 
     fn fenced<T>(&self, fence: &Fence) -> Result<T, WriteError> {
-        if !fence.is_handed_over() {
-            self.metrics.fenced_writes.inc();
-        }
-        Err(WriteError::Fenced)
+        Err(answer::kept_back(fence, &self.metrics))
     }
 
     fn update_gauges(&self, state: &State) {

@@ -29,6 +29,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let expected = if is(Mutant::CreationsNotExpected) { 0 } else { state.pods.pending_creates() };
     let active = state.pods.active() + expected;
     let wanted = wanted(state, tally, active);
+    plan.withdraw = expected > 0 && active > wanted;
     // An unanswered creation may be refused, or find its name taken: no pod goes for the sake of it.
     let surplus = if is(Mutant::SurplusKept) { 0 } else { state.pods.active().saturating_sub(wanted) };
     let remove = state.pods.to_remove(surplus.min(state.room())).into_iter();

@@ -10,6 +10,8 @@ use super::status::JobStatus;
 pub struct Plan {
     /// Pods to create, in order.
     pub creates: Vec<NewPod>,
+    /// The creations that have yet to leave are wanted no more.
+    pub withdraw: bool,
     /// Pods to delete, in order.
     pub deletes: Vec<PodDeletion>,
     /// Pods to release: their tracking finalizer is removed.
@@ -36,8 +38,18 @@ impl Plan {
     /// The part that counts pods: statuses and releases. For a Job that nobody will run any more, nothing is created or
     /// deleted.
     pub fn counting(self) -> Self {
-        let Self { releases, status, status_queued, backoff_update, status_waits, wake_at, .. } = self;
-        Self { releases, status, status_queued, backoff_update, status_waits, wake_at, ..Self::default() }
+        let Self { withdraw, releases, status, status_queued, backoff_update, status_waits, wake_at, .. } =
+            self;
+        Self {
+            withdraw,
+            releases,
+            status,
+            status_queued,
+            backoff_update,
+            status_waits,
+            wake_at,
+            ..Self::default()
+        }
     }
 
     /// Takes the status out of the plan, since its turn has not come.

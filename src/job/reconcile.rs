@@ -27,7 +27,8 @@ const SOON: Duration = Duration::from_millis(100);
 /// [`JobState::begin`] and the answers to the plan's requests lead to the next state. If nothing else
 /// happens, an idle plan follows after a few.
 pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
+    let gets_pods = !state.gone && state.job.may_create_pods() && end::announced(&state.job.status).is_none();
+    let mut plan = Plan { withdraw: !gets_pods && state.pods.pending_creates() > 0, ..Plan::default() };
     if state.gone {
         release_all(state, now, &mut plan);
         return plan;

@@ -207,6 +207,8 @@ pub enum Created {
     NameTaken,
     /// Refused.
     Refused,
+    /// Wanted no more before it left.
+    Withdrawn,
     /// There was no answer in time: the pod may exist, now or soon.
     Lost,
     /// The namespace is being deleted: nothing can be created, and no event reports it.
@@ -562,7 +564,7 @@ impl JobState {
             Created::Pod(_) | Created::Found(_) | Created::NameTaken => {
                 _ = self.lost_creations.remove(&place)
             }
-            Created::Refused | Created::NamespaceTerminating => {}
+            Created::Refused | Created::Withdrawn | Created::NamespaceTerminating => {}
         }
         let leads_nowhere = self.finds_another(place, &answer);
         match answer {
@@ -580,6 +582,7 @@ impl JobState {
                 self.slow_start.accepted();
                 self.pods.name_taken(place);
             }
+            Created::Withdrawn => self.pods.create_answered(place, None),
             Created::Refused | Created::Lost | Created::NamespaceTerminating => {
                 self.creation_refused(now);
                 self.pods.create_answered(place, None);

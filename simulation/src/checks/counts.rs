@@ -190,7 +190,7 @@ pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) ->
 /// Whether a pod must count (`true`), may count (`false`), or must not.
 fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let job = slack.job;
-    let news = |at| slack.news(at);
+    let news = |at| slack.news(at) + slack.plan.removals_wait();
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
     let removed = pod.removed && is_deleted_early(pod, news);

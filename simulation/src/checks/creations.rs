@@ -34,8 +34,7 @@ pub(super) fn check(
         ));
     }
     // Users who change a Job while a creation is on its way get what they ask for a little later.
-    let asked_later = |touched| lag(touched) + plan.creations_wait(touched + lag(touched));
-    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > asked_later(touched));
+    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > lag(touched));
     if !settled {
         return None;
     }
@@ -81,7 +80,8 @@ impl Creation<'_> {
 
     /// Whether the end of a pod may be lost to the Job.
     fn may_lose(&self, pod: &PodFacts) -> bool {
-        may_be_lost(pod, self.job, |at| self.plan.news_take(at, &self.job.replicas))
+        let news = |at| self.plan.news_take(at, &self.job.replicas) + self.plan.removals_wait();
+        may_be_lost(pod, self.job, news)
     }
 
     /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while

@@ -68,7 +68,7 @@ impl Verdicts {
             let lag = if plan.settings.all_own_all { plan.settings.lag() } else { Duration::ZERO };
             suspended(ledger, &change.uid, job, lag)
         } else if now.succeeds && !before.succeeds && !refuses && !plan.settings.all_own_all {
-            announced(ledger, &change.uid, job, author)
+            announced(plan, ledger, &change.uid, job, author)
         } else {
             None
         };
@@ -205,16 +205,19 @@ const TOGETHER: (Duration, Duration) = (Duration::from_millis(700), Duration::fr
 
 /// What is wrong with the announcement that a success policy is met: another pod may end in a moment, being deleted or not, and its
 /// failure would count for more.
-fn announced(ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
+fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
     let by_policy = says(&job.object, "SuccessCriteriaMet")?["reason"] == "SuccessPolicy";
     let leaves = job.deleting()
         || job.object["spec"]["suspend"] == true
         || job.touched.is_some_and(|at| author.sent_at.since(at) < TOGETHER.1);
-    let age = |at: Time| author.sent_at.since(at);
-    let ends = ledger.pods_of(uid).filter_map(|pod| pod.end).filter(|end| end.at <= author.sent_at);
+    // The replica waits from when it hears of an end.
+    let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
+    let age = |at: Time| author.sent_at.since(at + lag);
+    let ends = ledger.pods_of(uid).filter_map(|pod| pod.end).filter(|end| end.at + lag <= author.sent_at);
     let recent: Vec<_> = ends.filter(|end| age(end.at) < 2 * TOGETHER.1).collect();
     let waits = recent.iter().all(|end| age(end.at) < TOGETHER.1);
     let last = recent.iter().filter(|end| end.succeeded).map(|end| end.at).max()?;
+    let is_told = plan.news_take(last, &[author.replica].into()) < 2 * plan.settings.lag() + TOGETHER.0;
     let open = ledger.pods_of(uid).find(|pod| {
         pod.exists
             && pod.end.is_none()
@@ -223,7 +226,7 @@ fn announced(ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Opti
             && !pod.removed
             && age(pod.created) > TOGETHER.1
     })?;
-    (by_policy && !leaves && waits && age(last) < TOGETHER.0).then(|| {
+    (by_policy && !leaves && waits && is_told && age(last) < TOGETHER.0).then(|| {
         format!(
             "SuccessCriteriaMet {} ms after a success, and {} may fail",
             age(last).as_millis(),

@@ -53,19 +53,11 @@ impl Plan {
         if self.steps.iter().any(asks) { PAUSE } else { Duration::ZERO }
     }
 
-    /// How long a creation that was decided by this time may be sent later, and again, since the API server is too busy for
-    /// creations (429): its replica pauses with all of them.
-    pub(crate) fn creations_wait(&self, decided: Time) -> Duration {
-        let end = |step: &Step| match step.act {
-            Act::Fault(Fault::Refuse { code: 429, time, what, .. })
-                if matches!(what, Refused::PodCreates | Refused::Writes | Refused::All)
-                    && step.at <= decided + UNDER_WAY =>
-            {
-                Some(step.at + time + PAUSE)
-            }
-            _ => None,
-        };
-        self.steps.iter().filter_map(end).max().map_or(Duration::ZERO, |end| end.since(decided))
+    /// How long the removal of a pod, once it is decided, may wait for its turn under a limited rate.
+    pub(crate) fn removals_wait(&self) -> Duration {
+        /// Requests that wait before it.
+        const AHEAD: u32 = 100;
+        AHEAD * Duration::from_secs(1).checked_div(self.settings.qps).unwrap_or_default()
     }
 
     /// Whether requests about pods are refused or lost, or were shortly before.

@@ -22,7 +22,7 @@ use crate::actors::job_actor::{Halt, JobActor};
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::protocol::ExitReason;
-use crate::actors::requests::Requests;
+use crate::actors::requests::{CreationRight, Requests};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::job_id::JobId;
 use crate::job::passivation::{NextLook, concerns, next_look};
@@ -382,6 +382,7 @@ impl ShardActor {
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
+            creations: CreationRight::of(&self.owned.fence),
             in_flight: self.owned.in_flight.clone(),
             inbox,
             job: id.clone(),

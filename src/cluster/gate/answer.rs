@@ -7,11 +7,13 @@ use http::Response;
 use serde::Deserialize;
 
 use super::write::Expected;
+use crate::cluster::fence::Fence;
 use crate::cluster::transport::retry_after;
 use crate::cluster::wire::protobuf::{self, Message as _, is_in_protobuf};
 use crate::cluster::wire::{
     DecodeError, Decoder, ObservedPod, PodDecoder, Refusal, ResourceVersion, Text, Versioned,
 };
+use crate::telemetry::metrics::Metrics;
 
 /// The result of a write that was carried out, or had nothing to do.
 #[derive(Clone, Debug)]
@@ -36,6 +38,9 @@ pub enum WriteError {
     /// The shard is no longer ours; the write did not leave.
     #[error("the shard is no longer owned")]
     Fenced,
+    /// It was [withdrawn](crate::cluster::fence::Fence::withdraw); the write did not leave.
+    #[error("no longer wanted")]
+    Withdrawn,
     /// The name is taken.
     #[error("{0}")]
     AlreadyExists(Box<str>),
@@ -78,13 +83,29 @@ pub enum WriteError {
     },
 }
 
+/// Why a write did not leave through this fence. Only what a lost claim keeps back counts.
+pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
+    if fence.is_withdrawn() {
+        return WriteError::Withdrawn;
+    }
+    if !fence.is_handed_over() {
+        metrics.fenced_writes.inc();
+    }
+    WriteError::Fenced
+}
+
 impl WriteError {
     /// Whether something has decided against the write, and would again: no failure of the API server or network.
     pub fn is_lasting(&self) -> bool {
         // Of an object that exists, only a proxy says that it does not find it: the API server's own word is `Gone`.
         !matches!(
             self,
-            Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }
+            Self::Fenced
+                | Self::Withdrawn
+                | Self::Busy { .. }
+                | Self::NotFound(_)
+                | Self::Unknown(_)
+                | Self::Server { .. }
         )
     }
 

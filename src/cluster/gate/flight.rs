@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::Response;
 use tokio::time::{Instant, timeout};
 
-use super::answer::{Answer, AnswerReader, WriteError};
+use super::answer::{Answer, AnswerReader, WriteError, kept_back};
 use super::slots::Signal;
 use super::write::Expected;
 use crate::cluster::departure::Departure;
@@ -62,10 +62,7 @@ impl Sent {
         };
         let end = CallEnd { code, failure, resends: 0, took };
         if self.departure.was_refused() {
-            if !self.departure.is_handed_over() {
-                metrics.fenced_writes.inc();
-            }
-            return (None, end, Err(WriteError::Fenced));
+            return (None, end, Err(kept_back(self.departure.fence(), metrics)));
         }
         metrics.count_request(self.labels, code.unwrap_or(0), took);
         let unknown = |why: String| Err(WriteError::Unknown(why.into()));

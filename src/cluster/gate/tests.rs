@@ -372,6 +372,26 @@ async fn a_fence_that_closes_stops_waiting_writes_but_not_those_in_flight() {
     assert_eq!(bench.metrics.fenced_writes.get(), 1);
 }
 
+/// What is under way is answered, and other writes of the shard leave.
+#[tokio::test(start_paused = true)]
+async fn a_part_of_a_right_that_is_withdrawn_stops_its_waiting_writes_only() {
+    let mut bench = bench(one_at_a_time(), []);
+    let fence = Fence::unlimited();
+    let part = fence.part();
+    let through = |fence: &Fence| Order { fence: fence.clone(), ..order(Priority::Create, "ours") };
+    let first = tokio::spawn(bench.gate.submit(through(&part), create("first")));
+    let second = bench.gate.submit(through(&part), create("second"));
+    let later = tokio::spawn(bench.gate.submit(through(&fence.part()), create("later")));
+    bench.seen.recv().await.unwrap();
+    part.withdraw();
+    assert!(matches!(first.await.unwrap(), Ok(Answer::Pod(_))));
+    assert_eq!(second.await.unwrap_err(), WriteError::Withdrawn);
+    assert!(later.await.unwrap().is_ok());
+    let too_late = bench.gate.submit(through(&part), create("too late")).await;
+    assert_eq!(too_late.unwrap_err(), WriteError::Withdrawn);
+    assert_eq!((bench.bodies(), bench.metrics.fenced_writes.get()), (vec!["later".to_owned()], 0));
+}
+
 /// Nobody waits for what the API server has turned away, and it is no sign of a lost claim.
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_handed_over_waits_for_no_write_that_was_put_back() {

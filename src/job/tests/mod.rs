@@ -19,4 +19,5 @@ mod status_rules;
 mod timing;
 mod values;
 mod verdicts;
+mod withdrawal;
 mod world;

@@ -182,6 +182,7 @@ fn everything() -> Plan {
         StatusWrite { status: JobStatus::default(), urgency: Urgency::Step, events: Vec::<JobEvent>::new() };
     Plan {
         creates: vec![new(0), new(1)],
+        withdraw: true,
         deletes: refs(&["a", "b", "c"]).into_iter().map(|pod| PodDeletion { pod, forget: true }).collect(),
         releases: refs(&["d", "e", "f", "g"]),
         gang: Some(GangRequest::Ensure),
