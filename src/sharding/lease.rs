@@ -64,7 +64,7 @@ pub struct Heartbeat {
     pub lease_duration: Duration,
     /// The replica is shutting down and takes no more shards.
     pub leaving: bool,
-    /// The work that is left for its shards, if known.
+    /// The work that is left for its shards: all that it owns. `None` of a version that does not report it.
     pub loads: Option<Loads>,
 }
 

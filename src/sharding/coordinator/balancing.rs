@@ -12,9 +12,7 @@ use crate::sharding::Moment;
 use crate::sharding::balance::{Share, swaps};
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Balance, Heartbeat, Move};
-use crate::sharding::lifecycle::ShardState;
 use crate::sharding::loads::Loads;
-use crate::sharding::shard::Shard;
 
 /// How long a shard that has changed places stays where it is. Its Jobs wait for each hand-over, and whoever fills and
 /// empties shards with Jobs of their own could bring about one after the other.
@@ -81,15 +79,10 @@ impl Coordinator {
         }
     }
 
-    /// The work that is left for our shards; `None` until it is known for all of them, and for a replica that
-    /// is alone.
-    pub(super) fn loads(&self, load: impl Fn(ShardId) -> u32) -> Option<Loads> {
-        let known = |shard: &Shard| matches!(shard.state, ShardState::Free | ShardState::Active);
-        if self.replicas.len() < 2 || !self.shards.values().all(known) {
-            return None;
-        }
-        let ours = self.shards.iter().filter(|(_, shard)| shard.state == ShardState::Active);
-        Some(ours.map(|(id, _)| (*id, load(*id))).collect())
+    /// The work that is left for our shards. None has nothing: a shard that is not listed is nobody's.
+    pub(super) fn loads(&self, load: impl Fn(ShardId) -> u32) -> Loads {
+        let ours = self.shards.iter().filter(|(_, shard)| shard.state.is_owned());
+        ours.map(|(id, _)| (*id, load(*id).max(1))).collect()
     }
 
     /// Proposes which shards change places where work is spread unevenly. Only the first replica does it.

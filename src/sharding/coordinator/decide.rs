@@ -81,7 +81,7 @@ impl Coordinator {
             version: self.version,
             lease_duration: self.times.lease_duration,
             leaving: self.leaving,
-            loads: self.loads(load),
+            loads: Some(self.loads(load)),
         }));
     }
 
