@@ -3,6 +3,8 @@
 //! A Job of 100,000 pods gets 100,000 pod events and answers in between, and must not get as many messages.
 //! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
+//! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
+//!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
 //! due.
 
@@ -35,6 +37,8 @@ struct Shared<T> {
 
 struct Contents<T> {
     items: Vec<T>,
+    /// The newest state of what the actor follows.
+    latest: Option<T>,
     /// When the first of the watch events among them arrived.
     event: Option<Instant>,
     /// When the actor was last woken.
@@ -72,8 +76,14 @@ impl<T> Inbox<T> {
     }
 
     fn with(queue: Option<Arc<WorkQueue>>) -> Self {
-        let contents =
-            Mutex::new(Contents { items: Vec::new(), event: None, woken_at: None, due: 0, closed: false });
+        let contents = Mutex::new(Contents {
+            items: Vec::new(),
+            latest: None,
+            event: None,
+            woken_at: None,
+            due: 0,
+            closed: false,
+        });
         let shared = Shared { contents, woken: AtomicBool::new(false), wake: OnceLock::new(), queue };
         Self { shared: Arc::new(shared) }
     }
@@ -102,7 +112,7 @@ impl<T> Inbox<T> {
         let mut contents = self.contents();
         change(&mut contents);
         if contents.closed {
-            let dropped = std::mem::take(&mut contents.items);
+            let dropped = (std::mem::take(&mut contents.items), contents.latest.take());
             drop(contents);
             // Inputs may do something when they are dropped.
             drop(dropped);
@@ -123,6 +133,15 @@ impl<T> Inbox<T> {
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
             contents.items.push(item);
+            contents.event.get_or_insert(arrived);
+        });
+    }
+
+    /// Puts in the newest state of what the actor follows, as a watch event showed it that arrived at `arrived`, in place of
+    /// an earlier one that has not been taken.
+    pub fn put_latest(&self, item: T, arrived: Instant) {
+        self.change(|contents| {
+            contents.latest = Some(item);
             contents.event.get_or_insert(arrived);
         });
     }
@@ -152,10 +171,10 @@ impl<T> Inbox<T> {
     /// Whether it is empty, and no promise is due.
     pub fn is_idle(&self) -> bool {
         let contents = self.contents();
-        contents.items.is_empty() && contents.due == 0
+        contents.items.is_empty() && contents.latest.is_none() && contents.due == 0
     }
 
-    /// Takes all inputs, in order. The next input sends a wake-up again.
+    /// Takes all inputs, in order, after the newest state. The next input sends a wake-up again.
     pub fn take(&self) -> Vec<T> {
         self.take_timed().0
     }
@@ -167,7 +186,11 @@ impl<T> Inbox<T> {
         if let (Some(queue), Some(woken)) = (&self.shared.queue, contents.woken_at.take()) {
             queue.taken(woken.elapsed());
         }
-        (std::mem::take(&mut contents.items), contents.event.take())
+        let mut inputs = std::mem::take(&mut contents.items);
+        if let Some(latest) = contents.latest.take() {
+            inputs.insert(0, latest);
+        }
+        (inputs, contents.event.take())
     }
 }
 
@@ -233,6 +256,16 @@ mod tests {
         assert_eq!(inbox.take(), [1, 2, 3, 4]);
         inbox.push(5);
         assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn of_what_the_actor_follows_only_the_newest_state_waits() {
+        let inbox = Inbox::default();
+        (0..1_000).for_each(|state| inbox.put_latest(state, Instant::now()));
+        inbox.push(-1);
+        inbox.put_latest(1_000, Instant::now());
+        assert!(!inbox.is_idle());
+        assert_eq!((inbox.take(), inbox.is_idle()), (vec![1_000, -1], true));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod cause;
 mod claims;
 mod lifecycle;
 mod pod_encoding;
+mod rest;
 mod status_turn;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use self::adoptions::Adoptions;
 use self::cause::Cause;
 use self::lifecycle::Lifecycle;
 use self::pod_encoding::PodEncoding;
+use self::rest::Rest;
 use self::status_turn::StatusTurn;
 use super::clock;
 use super::inbox::Inbox;
@@ -75,6 +77,7 @@ pub struct JobActor {
     /// The newest version of the Job that the shard is known to have seen: the watch may be behind the
     /// answers to our writes.
     seen_by_shard: u64,
+    rest: Rest,
     lifecycle: Lifecycle,
     /// The Job is known as it was when its shard was claimed, or later.
     caught_up: bool,
@@ -142,6 +145,7 @@ impl JobActor {
             requests,
             seen_by_shard: seen.version.order(),
             seen,
+            rest: Rest::default(),
             lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
             caught_up: false,
             adoptions: Adoptions::default(),
@@ -164,6 +168,9 @@ impl JobActor {
 
     fn work(&mut self, ctx: &mut Context<Self>) {
         self.caught_up |= self.requests.caught_up.get();
+        if self.rest.lasts() && self.lifecycle != Lifecycle::Draining {
+            return;
+        }
         let (inputs, event) = self.inbox.take_timed();
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
         if has_failed && self.lifecycle != Lifecycle::Draining {
@@ -178,6 +185,9 @@ impl JobActor {
             self.meter.input(&input, &self.state);
             self.take_in(input);
             self.meter.follow(&self.state);
+        }
+        if let Some(rest) = self.rest.begin() {
+            ctx.run_later(rest, |actor, ctx| actor.work(ctx));
         }
         if self.lifecycle != Lifecycle::Ready {
             self.status_turn = StatusTurn::None;
@@ -274,6 +284,7 @@ impl JobActor {
         match input {
             JobInput::Job(job) => {
                 self.seen_by_shard = self.seen_by_shard.max(job.version.order());
+                self.rest.follows(&self.state, &self.seen, &job);
                 self.observe(job);
             }
             JobInput::JobGone => self.state.job_vanished(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const MAX_INDEX: u32 = u32::MAX - 1;
 
 /// A set of `u32` up to [`MAX_INDEX`] as disjoint, non-adjacent intervals. Lookup and change cost
-/// O(log intervals). Clones share their intervals until one of them changes: a status may have 200,000.
+/// O(log intervals); what takes another set passes over both once, or looks up each interval of one that is much smaller. Clones share their intervals until one of them changes: a status may have 200,000.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
     /// First index of each interval -> its last index (inclusive).
@@ -32,7 +32,8 @@ impl IndexSet {
 
     /// The indexes of these intervals. Built at once, they take half of the memory that single insertions would.
     fn of(mut intervals: Vec<(u32, u32)>) -> Self {
-        intervals.sort_unstable();
+        // Stable: two sorted runs, as of a union, are merged in one pass.
+        intervals.sort();
         intervals.dedup_by(|(first, last), (_, before)| {
             let joins = *first <= before.saturating_add(1);
             *before = if joins { (*before).max(*last) } else { *before };
@@ -74,18 +75,31 @@ impl IndexSet {
         below.into_iter().chain(rest).map(|(first, last)| (*first, *last))
     }
 
-    /// Adds every index of the other set. Costs O(log intervals) for each interval of the other set; an empty set shares them.
-    pub fn insert_all(&mut self, other: &IndexSet) {
-        if self.is_empty() {
-            return self.clone_from(other);
-        }
-        other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last));
+    /// Whether this set has so many more intervals than the other that to look up each of the other's is quicker than to pass
+    /// over both.
+    fn dwarfs(&self, other: &IndexSet) -> bool {
+        const LOOKUP: usize = 16;
+        self.intervals.len() / LOOKUP > other.intervals.len()
     }
 
-    /// Removes every index of the other set. Costs O(log intervals) for each interval of the other set.
+    /// Adds every index of the other set. An empty set shares them.
+    pub fn insert_all(&mut self, other: &IndexSet) {
+        if self.is_empty() {
+            self.clone_from(other);
+        } else if self.dwarfs(other) {
+            other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last));
+        } else if self.overlap(other) < other.len {
+            let both = self.intervals.iter().chain(&*other.intervals);
+            *self = Self::of(both.map(|(first, last)| (*first, *last)).collect());
+        }
+    }
+
+    /// Removes every index of the other set.
     pub fn remove_all(&mut self, other: &IndexSet) {
-        for (first, last) in &*other.intervals {
-            self.remove_range(*first, *last);
+        if self.dwarfs(other) {
+            other.intervals.iter().for_each(|(first, last)| self.remove_range(*first, *last));
+        } else {
+            *self = self.difference(other);
         }
     }
 
@@ -220,12 +234,12 @@ impl IndexSet {
         Self::of(result)
     }
 
-    /// The indexes that are in both sets. Looks up each interval of the set that has fewer.
+    /// The indexes that are in both sets.
     pub fn intersection(&self, other: &IndexSet) -> IndexSet {
         Self::of(self.common(other).collect())
     }
 
-    /// Number of indexes that are in both sets. Looks up each interval of the set that has fewer.
+    /// Number of indexes that are in both sets.
     pub fn overlap(&self, other: &IndexSet) -> u32 {
         for (one, other) in [(self, other), (other, self)] {
             if one.spans(other) {
@@ -244,12 +258,29 @@ impl IndexSet {
     }
 
     /// The intervals that both sets have, ascending.
-    fn common<'a>(&'a self, other: &'a IndexSet) -> impl Iterator<Item = (u32, u32)> + 'a {
+    fn common<'a>(&'a self, other: &'a IndexSet) -> Box<dyn Iterator<Item = (u32, u32)> + 'a> {
         let (few, many) =
             if self.intervals.len() <= other.intervals.len() { (self, other) } else { (other, self) };
-        few.intervals.iter().flat_map(move |(first, last)| {
-            many.touching(*first, *last).map(move |(s, e)| (s.max(*first), e.min(*last)))
-        })
+        if many.dwarfs(few) {
+            return Box::new(few.intervals.iter().flat_map(move |(first, last)| {
+                many.touching(*first, *last).map(move |(s, e)| (s.max(*first), e.min(*last)))
+            }));
+        }
+        let (mut few, mut many) = (few.intervals.iter().peekable(), many.intervals.iter().peekable());
+        Box::new(std::iter::from_fn(move || {
+            loop {
+                let ((one, one_last), (other, other_last)) = (*few.peek()?, *many.peek()?);
+                if one_last <= other_last {
+                    few.next()
+                } else {
+                    many.next()
+                };
+                let (first, last) = (*one.max(other), *one_last.min(other_last));
+                if first <= last {
+                    return Some((first, last));
+                }
+            }
+        }))
     }
 
     /// Number of intervals.

@@ -114,6 +114,13 @@ impl JobEntry {
         }
     }
 
+    /// Sends the Job as a watch event showed it that arrived at `arrived`.
+    fn send_reading(&mut self, job: Arc<ObservedJob>, arrived: Instant) {
+        if let Stage::Active(active) = &self.stage {
+            active.inbox.put_latest(JobInput::Job(job), arrived);
+        }
+    }
+
     /// Sends an input to the actor. A Job without an actor learns what it needs when it gets one.
     pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
@@ -182,7 +189,7 @@ impl ShardActor {
         } else if was_left_alone {
             self.rebuild(&id, ctx);
         } else {
-            entry.send_event(JobInput::Job(seen), self.arrived);
+            entry.send_reading(seen, self.arrived);
             if entry.is_passivated() && !self.remains_passivated(&id, ctx) {
                 self.activate(&id, [], ctx);
             }
