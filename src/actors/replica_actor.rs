@@ -46,9 +46,11 @@ use crate::job::uid::UidSet;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 
-/// How long the release of a shard waits for its requests in flight. Those that wait to be sent are refused by the
-/// fence, and those that were sent are idempotent.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the release of a shard waits for its requests in flight, as a multiple of the time in which the API server answers
+/// at present, and within what limits. Those that wait to be sent are refused by the fence, and those that were sent are
+/// idempotent: a webhook that holds one up does not hold up the Jobs of others.
+const DRAIN_ANSWERS: u32 = 10;
+const DRAIN_LIMITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// Pause after a failed attempt to detect `shardSelector`.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -274,7 +276,7 @@ impl ReplicaActor {
         }
     }
 
-    /// Lets a shard finish its requests in flight, within [`DRAIN_TIMEOUT`], and ends it.
+    /// Lets a shard finish its requests in flight, for as long as answers take at present, and ends it.
     fn drain_shard(&mut self, id: ShardId, ctx: &mut Context<Self>) {
         let Some(shard) = self.shards.get_mut(&id) else {
             return self.progress.report(ShardProgress::Drained(id));
@@ -294,8 +296,9 @@ impl ReplicaActor {
                 std::future::pending::<()>().await;
             }
         };
+        let patience = (self.cx.gate.answer_time() * DRAIN_ANSWERS).clamp(DRAIN_LIMITS.0, DRAIN_LIMITS.1);
         let drained = async move {
-            if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+            if tokio::time::timeout(patience, drained).await.is_err() {
                 tracing::warn!(shard = %id, "a shard is handed over with requests unanswered");
             }
         };

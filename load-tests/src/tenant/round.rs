@@ -33,6 +33,8 @@ const CALM: u32 = 2;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time between two deletions of all that the tenant has.
 const AGAIN: Duration = Duration::from_millis(300);
+/// Time in which a replica that is told to end has handed over its shards.
+const RELEASE: Duration = Duration::from_secs(3);
 /// Leftovers that are named.
 const NAMED: usize = 3;
 
@@ -174,6 +176,9 @@ impl<'a> Round<'a> {
         outcome.during = Phase::of(&latencies);
         outcome.broken.extend(latencies.stuck.iter().cloned());
         self.count_requests(attack, tenant, outcome).await;
+        if attack == Attack::Webhooks && self.fleet.len() > 1 {
+            outcome.broken.extend(self.release().await);
+        }
         if self.fleet.len() > 1 && latencies.stuck.is_empty() {
             outcome.during.hand_over = self.hand_over().await?;
             if outcome.during.hand_over.is_none() {
@@ -215,6 +220,22 @@ impl<'a> Round<'a> {
         let requests = now.saturating_sub(requests);
         let per_second = |count: u64| rounded(count as f64 / begun.elapsed().as_secs_f64());
         (per_second(requests), per_second(writes))
+    }
+
+    /// Ends a replica in good order. Returns a deviation if it waits for requests that others hold up.
+    async fn release(&mut self) -> Option<String> {
+        let (replicas, begun) = (self.fleet.len(), Instant::now());
+        self.health.replicas(self.fleet.probes().into_iter().skip(1).collect(), true);
+        self.fleet.shrink(replicas - 1).await;
+        let (took, limit) = (begun.elapsed(), RELEASE.max(self.rules.noise));
+        let slow = (took > limit).then(|| format!("a replica ends after {took:?}, not within {limit:?}"));
+        if self.fleet.grow(replicas).is_ok()
+            && tokio::time::timeout(self.rules.patience, self.fleet.ready()).await.is_ok()
+        {
+            self.is_balanced(self.rules.patience).await;
+        }
+        self.health.replicas(self.fleet.probes(), false);
+        slow
     }
 
     /// Kills a replica. Returns the milliseconds until the others own its shards and the next Jobs are Complete.
