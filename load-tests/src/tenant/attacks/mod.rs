@@ -50,6 +50,10 @@ pub(super) enum Attack {
     Options,
     /// Statuses of Jobs that the tenant writes: long lists, and numbers at the edges of their types.
     Statuses,
+    /// Statuses of a few Jobs with as many indexes as fit, each time others, as fast as possible.
+    Readings,
+    /// Statuses that grow, are written by the controller, and shrink again, Job by Job.
+    Shrinking,
     /// Deleted Jobs and pods, with finalizers that are never removed.
     Finalizers,
     /// Jobs and pods that are created and deleted as fast as possible.
@@ -90,7 +94,7 @@ impl Attack {
 
     /// Whether the tenant needs the right to write statuses.
     pub(super) fn writes_statuses(self) -> bool {
-        matches!(self, Self::Statuses | Self::Messages)
+        matches!(self, Self::Statuses | Self::Readings | Self::Shrinking | Self::Messages)
     }
 
     /// Requests a second that are due: Jobs that ask for no back-off have all their pods replaced once in the operator's
@@ -139,6 +143,8 @@ impl Attack {
             Self::Places => marks::places(tenant).await,
             Self::Options => options::begin(tenant).await,
             Self::Statuses => statuses::begin(tenant).await,
+            Self::Readings => statuses::begin_idle(tenant, statuses::ALTERNATING).await,
+            Self::Shrinking => statuses::begin_idle(tenant, statuses::shrinking(tenant)).await,
             Self::Finalizers => held::begin(tenant).await,
             Self::CreationFlood => {}
             Self::SuspendLoop => churn::begin_suspend_loop(tenant).await,
@@ -161,6 +167,8 @@ impl Attack {
             Self::CreationFlood => churn::flood(tenant).await,
             Self::SuspendLoop => churn::suspend_loop(tenant).await,
             Self::Statuses => statuses::go_on(tenant).await,
+            Self::Readings => statuses::alternate(tenant).await,
+            Self::Shrinking => statuses::shrink(tenant).await,
             Self::ShardLabels => marks::label_again(tenant).await,
             Self::ForeignUid => owners::delete_foreign_pods(tenant).await,
             Self::Vanishing => vanishing::go_on(tenant).await,
@@ -193,7 +201,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -204,6 +212,8 @@ const NAMES: [&str; 22] = [
     "places",
     "options",
     "statuses",
+    "readings",
+    "shrinking",
     "finalizers",
     "creation-flood",
     "suspend-loop",

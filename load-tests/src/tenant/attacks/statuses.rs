@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use crate::tenant::user::Tenant;
@@ -12,12 +13,18 @@ const JOBS: usize = 8;
 const INDEXES: usize = 100_000;
 /// Bytes of a status that is about as long as an object may be.
 const LONG: usize = 1_000_000;
+/// Time in which the controller writes a status.
+const WRITTEN: Duration = Duration::from_millis(300);
 /// Time between two rounds of writes.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Every second index: no interval holds two.
 fn every_second(indexes: usize) -> String {
-    (0..indexes).step_by(2).map(|index| index.to_string()).collect::<Vec<_>>().join(",")
+    every_second_from(0, indexes)
+}
+
+fn every_second_from(first: usize, indexes: usize) -> String {
+    (first..indexes).step_by(2).map(|index| index.to_string()).collect::<Vec<_>>().join(",")
 }
 
 /// Uncounted pods that never were.
@@ -47,8 +54,19 @@ async fn fill(tenant: &Tenant) {
         json!({"completedIndexes": indexes, "succeeded": indexes.split(',').count()}),
         json!({"conditions": [{"type": "Foreign", "status": "True", "message": "y".repeat(LONG)}]}),
     ];
-    let idle = |number: usize| format!("idle-{number}");
     let count = tenant.scale.of(100, 500);
+    begin_idle(tenant, count).await;
+    for (number, status) in (0..count).zip(statuses.iter().cycle()) {
+        tenant.patch("jobs", &format!("{}/status", idle(number)), &json!({"status": status})).await;
+    }
+}
+
+fn idle(number: usize) -> String {
+    format!("idle-{number}")
+}
+
+/// Indexed Jobs without pods.
+pub(super) async fn begin_idle(tenant: &Tenant, count: usize) {
     let jobs = (0..count).map(|number| {
         let mut job = tenant.job(&idle(number));
         let spec = &mut job["spec"];
@@ -57,8 +75,47 @@ async fn fill(tenant: &Tenant) {
         job
     });
     tenant.create_all("jobs", jobs).await;
-    for (number, status) in (0..count).zip(statuses.iter().cycle()) {
-        tenant.patch("jobs", &format!("{}/status", idle(number)), &json!({"status": status})).await;
+}
+
+/// Jobs whose statuses alternate: so many share what the statuses of a namespace may take.
+pub(super) const ALTERNATING: usize = 3;
+
+/// Writes all even and all odd indexes in turn. Both statuses say the same number.
+pub(super) async fn alternate(tenant: &Tenant) {
+    let count = tenant.scale.of(100_000, LONG / 7 * 3);
+    let statuses = [0, 1].map(|first| {
+        let indexes = every_second_from(first, count);
+        json!({"status": {"succeeded": indexes.split(',').count(), "completedIndexes": indexes}})
+    });
+    let hands = (0..ALTERNATING).map(|number| {
+        let statuses = &statuses;
+        async move {
+            for status in statuses.iter().cycle() {
+                tenant.patch("jobs", &format!("{}/status", idle(number)), status).await;
+            }
+        }
+    });
+    join_all(hands).await;
+}
+
+/// The number of Jobs whose statuses shrink.
+pub(super) fn shrinking(tenant: &Tenant) -> usize {
+    tenant.scale.of(60, 400)
+}
+
+/// Makes the status of a Job as long as possible, has the controller write it, since the Job is suspended, and makes it short
+/// again. Then it is the turn of the next Job.
+pub(super) async fn shrink(tenant: &Tenant) {
+    let indexes = every_second(LONG / 7 * 2);
+    let long = json!({"status": {"succeeded": indexes.split(',').count(), "completedIndexes": indexes}});
+    let short = json!({"status": {"succeeded": 0, "completedIndexes": null}});
+    for turn in 0.. {
+        let suspended = turn / shrinking(tenant) % 2 == 0;
+        let job = idle(turn % shrinking(tenant));
+        tenant.patch("jobs", &format!("{job}/status"), &long).await;
+        tenant.patch("jobs", &job, &json!({"spec": {"suspend": suspended}})).await;
+        tokio::time::sleep(WRITTEN).await;
+        tenant.patch("jobs", &format!("{job}/status"), &short).await;
     }
 }
 
