@@ -33,6 +33,9 @@ pub struct JobStatus {
     pub completed_indexes: IndexSet,
     /// `failedIndexes`: `Some`, also when empty, for Jobs with `backoffLimitPerIndex`.
     pub failed_indexes: Option<IndexSet>,
+    /// All ordinals below this one have been given to pods, some of which may be gone: no owner gives these names again. No part
+    /// of Kubernetes' status, but an annotation that is written together with it. 0 for Indexed Jobs.
+    pub ordinals_used: u32,
 }
 
 /// `status.uncountedTerminatedPods`.

@@ -12,8 +12,10 @@ use super::meta::Meta;
 use super::observed_job::ObservedJob;
 use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
+use crate::job::names::ORDINALS_USED_ANNOTATION;
 use crate::job::options::Options;
 use crate::job::spec::Job;
+use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
@@ -87,7 +89,7 @@ impl Decoder for JobDecoder {
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
                 options: self.options(&meta),
-                status: status.read(),
+                status: JobStatus { ordinals_used: ordinals_used(&meta), ..status.read() },
                 spec: Arc::new(spec),
             };
             if !self.keeps_templates && !job.may_create_pods() {
@@ -108,6 +110,11 @@ impl Decoder for JobDecoder {
             skipped,
         }))
     }
+}
+
+/// What the last owner has written of its ordinals. A number that is none says nothing.
+fn ordinals_used(meta: &Meta<'_>) -> u32 {
+    meta.annotation(ORDINALS_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// JSON of a Job.

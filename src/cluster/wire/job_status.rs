@@ -72,6 +72,8 @@ impl WireJobStatus<'_> {
                 .map(|pods| Uncounted { succeeded: uids(pods.succeeded), failed: uids(pods.failed) }),
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
+            // It is no part of the status that the API server stores.
+            ordinals_used: 0,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

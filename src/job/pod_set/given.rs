@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::job::index_set::IndexSet;
 use crate::job::pod::Place;
 use crate::job::pod_name::pod_name;
 use crate::job::spec::{Completion, Job};
@@ -14,6 +15,14 @@ use crate::job::uid::Uid;
 /// The highest number and the highest attempt that are read. Kubernetes has no more indexes, and counts no more failures of one.
 /// Twice as many fit the type.
 const LAST_READ: u32 = i32::MAX.unsigned_abs();
+
+/// The ordinals that the Job has used before, as far as its status tells.
+pub(super) fn ordinals_used(job: &Job) -> IndexSet {
+    match job.spec.completion {
+        Completion::Indexed(_) => IndexSet::new(),
+        _ => IndexSet::below(job.status.ordinals_used.min(LAST_READ)),
+    }
+}
 
 /// What a Job derives the names of its pods from.
 #[derive(Clone, Debug)]

@@ -149,7 +149,7 @@ impl PodSet {
             succeeded: IndexSet::new(),
             failed: IndexSet::new(),
             free: IndexSet::new(),
-            taken: IndexSet::new(),
+            taken: given::ordinals_used(job),
             pending: BTreeMap::new(),
             seen_unanswered: BTreeSet::new(),
             attempts: Attempts::default(),
@@ -300,6 +300,12 @@ impl PodSet {
             self.seen_unanswered.insert(place);
             self.no_longer_pending(place);
         }
+    }
+
+    /// The first ordinal that may be given yet, or again: the answer to its creation has yet to come, or was lost.
+    pub fn ordinals_used(&self) -> u32 {
+        let unanswered = self.pending.keys().next().copied();
+        self.taken.gaps().next().into_iter().chain(unanswered).min().unwrap_or(0)
     }
 
     fn no_longer_pending(&mut self, place: Place) {

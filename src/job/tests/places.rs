@@ -1,6 +1,6 @@
 //! Tables: which places a Job has given, and creations that find what exists already.
 
-use super::fixture::{at, at_index, but, ended, job, placed, pod, running, state};
+use super::fixture::{at, at_index, at_ordinal, but, ended, job, placed, pod, running, state};
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Completion;
@@ -94,4 +94,25 @@ fn creations_under_way_together_find_ended_pods_without_back_off() {
         state.created(new.place, Created::Found(Box::new(spent(new.place))), at(21));
     }
     assert!(state.create_retry.waits(at(21)).is_none());
+}
+
+/// Which pods earlier owners have had, and lost, only the status tells.
+#[test]
+fn an_ordinal_that_an_earlier_owner_has_used_is_not_given_again() {
+    let mut earlier = job(Completion::Count(9), 3);
+    (earlier.status.start_time, earlier.status.ordinals_used) = (Some(at(100)), 5);
+    let mut state = state(earlier, [at_ordinal("p", 1)]);
+    (0..20).for_each(|_| state.slow_start.accepted());
+    let plan = reconcile(&state, at(160));
+    assert_eq!(plan.creates.iter().map(|new| new.place.number).collect::<Vec<_>>(), [5, 6]);
+    state.begin(&plan, at(160));
+    assert_eq!(
+        state.pods.ordinals_used(),
+        5,
+        "a creation that is under way may be asked for again by the next owner"
+    );
+    state.created(plan.creates[0].place, Created::Pod(Box::new(at_ordinal("q", 5))), at(161));
+    assert_eq!(state.pods.ordinals_used(), 6);
+    state.pod_vanished(&"q".into());
+    assert_eq!(state.pods.ordinals_used(), 6);
 }

@@ -177,8 +177,14 @@ impl World {
         }));
     }
 
-    /// POST of a pod.
+    /// POST of a pod. An ordinal that the status says was used is not given again.
     pub(super) fn create(&mut self, new: &NewPod) -> Created {
+        let (used, indexed) = (self.job.status.ordinals_used, self.job.spec.completion.indexes().is_some());
+        assert!(indexed || new.place.number >= used, "ordinal {} of {used} comes back", new.place.number);
+        self.arrive(new)
+    }
+
+    fn arrive(&mut self, new: &NewPod) -> Created {
         let indexed = self.job.spec.completion.indexes().is_some();
         let index = indexed.then_some(new.place.number);
         let name = pod_name(&self.job.name, &self.job.uid.to_string(), index, new.place);
@@ -203,7 +209,7 @@ impl World {
     /// The creation of a pod by a crashed owner arrives.
     pub(super) fn create_late(&mut self, new: &NewPod) {
         self.audit.late_creations += 1;
-        self.create(new);
+        self.arrive(new);
     }
 
     /// Our creations never lead to more active pods than wanted, nor to two at an index.

@@ -215,6 +215,7 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     uncounted,
                     completed_indexes,
                     failed_indexes,
+                    ordinals_used: 0,
                 }
             },
         )
