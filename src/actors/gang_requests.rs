@@ -125,12 +125,7 @@ impl Requests {
     ) -> Result<Found<D::Object>, GangError> {
         let mut request = request;
         loop {
-            let mut room = LOOKED_AT;
-            let keep = |object: &_| {
-                let is_kept = room > 0 && is_candidate(object);
-                room -= usize::from(is_kept);
-                is_kept
-            };
+            let keep = |object: &_, kept| kept < LOOKED_AT && is_candidate(object);
             let found = self.cx.reads.list(decoder, resource, self.job.namespace(), keep).await?;
             let not_served =
                 || GangError::Transient(Some(format!("the API server does not serve {}", resource.plural)));

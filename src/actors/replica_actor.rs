@@ -50,7 +50,7 @@ use crate::sharding::ShardId;
 /// at present, and within what limits. Those that wait to be sent are refused by the fence, and those that were sent are
 /// idempotent: a webhook that holds one up does not hold up the Jobs of others.
 const DRAIN_ANSWERS: u32 = 10;
-const DRAIN_LIMITS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+const DRAIN_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Pause after a failed attempt to detect `shardSelector`.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 

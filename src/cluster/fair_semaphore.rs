@@ -1,6 +1,7 @@
 //! A semaphore that is fair between namespaces and, within a namespace, between Jobs.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -113,6 +114,12 @@ impl State {
                 self.held_by.remove(namespace);
             }
         }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 

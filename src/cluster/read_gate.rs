@@ -1,7 +1,8 @@
 //! The gate of live reads: how many are in flight, whose turn it is, and which of them are one.
 //!
 //! No more than [`AT_ONCE`] reads of objects are in flight in a replica, [`SHARE`] of one namespace, and [`LISTS`] lists,
-//! [`LISTS_SHARE`] of one namespace. Those that wait take turns by namespace, and then by Job. A read of an object joins one of the same object that has not left yet, and waits for a
+//! [`LISTS_SHARE`] of one namespace. A list has its turn as long as its objects are kept, and these take no more than
+//! [`SHORT_LIST`]: two lists at a time may be longer. Those that wait take turns by namespace, and then by Job. A read of an object joins one of the same object that has not left yet, and waits for a
 //! moment if one is in flight: its answer may be older than the question, but the next read can serve all who ask
 //! meanwhile.
 
@@ -26,6 +27,10 @@ const SHARE: usize = 16;
 const LISTS: usize = 16;
 /// Those of them that may be in flight for one namespace.
 const LISTS_SHARE: usize = 4;
+/// Most bytes that the objects of such a list may take, unless the replica lists all namespaces.
+pub(super) const SHORT_LIST: usize = 4 << 20;
+/// Longer lists that may be in flight at once, one of a namespace, beside the others.
+const LONG_LISTS: usize = 2;
 /// How long a read waits for one of the same object that is in flight, so that others may join it.
 const GATHERING: Duration = Duration::from_secs(1);
 
@@ -33,6 +38,7 @@ const GATHERING: Duration = Duration::from_secs(1);
 pub(super) struct ReadGate<T> {
     turns: FairSemaphore,
     lists: FairSemaphore,
+    long_lists: FairSemaphore,
     objects: Arc<Mutex<Objects<T>>>,
 }
 
@@ -53,9 +59,39 @@ struct Forget<T> {
     path: Arc<str>,
 }
 
+/// How much memory the objects of a list may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Length {
+    /// [`SHORT_LIST`].
+    Short,
+    /// As much as they need.
+    Long,
+}
+
+/// The turn of a list, until its objects are dropped.
+#[derive(Debug)]
+pub(super) struct ListTurn {
+    _permit: Permit,
+    room: usize,
+}
+
+impl ListTurn {
+    /// Whether an object of so many bytes has room beside those before it.
+    pub(super) fn has_room(&mut self, bytes: usize) -> bool {
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(0);
+        left.is_some()
+    }
+}
+
 impl<T> Clone for ReadGate<T> {
     fn clone(&self) -> Self {
-        Self { turns: self.turns.clone(), lists: self.lists.clone(), objects: self.objects.clone() }
+        Self {
+            turns: self.turns.clone(),
+            lists: self.lists.clone(),
+            long_lists: self.long_lists.clone(),
+            objects: self.objects.clone(),
+        }
     }
 }
 
@@ -64,6 +100,7 @@ impl<T> Default for ReadGate<T> {
         Self {
             turns: FairSemaphore::new(AT_ONCE, SHARE),
             lists: FairSemaphore::new(LISTS, LISTS_SHARE),
+            long_lists: FairSemaphore::new(LONG_LISTS, 1),
             objects: Arc::default(),
         }
     }
@@ -76,8 +113,18 @@ impl<T> ReadGate<T> {
     }
 
     /// Waits for the turn of a list of this namespace, or of the whole cluster, that a Job asks for.
-    pub(super) async fn list_turn(&self, namespace: Option<&Arc<str>>, asker: Option<&JobId>) -> Permit {
-        self.lists.acquire(namespace, asker).await
+    pub(super) async fn list_turn(
+        &self,
+        length: Length,
+        namespace: Option<&Arc<str>>,
+        asker: Option<&JobId>,
+    ) -> ListTurn {
+        let (lists, room) = match length {
+            Length::Short if namespace.is_some() => (&self.lists, SHORT_LIST),
+            Length::Short => (&self.lists, usize::MAX),
+            Length::Long => (&self.long_lists, usize::MAX),
+        };
+        ListTurn { _permit: lists.acquire(namespace, asker).await, room }
     }
 
     /// Waits for the turn of a read in this namespace, or in the whole cluster, that a Job asks for.

@@ -1,30 +1,30 @@
 //! Live reads, which bypass all caches. A replica has few of them in flight at once, in turns by namespace and Job. The
 //! reads of Leases go their own way.
 
+mod lists;
 mod pod_spec;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt as _;
-use http::{HeaderValue, Request, header};
+use http::{Request, header};
 use tokio::time::{Instant, timeout};
 
 pub use super::list::ListError;
-use super::list::{ListBody, NotRead};
 use super::read_gate::ReadGate;
 use super::resource::Resource;
-use super::transport::{Transport, TransportError, refusal};
+use super::transport::{Transport, TransportError};
 use super::watch::Selection;
 use super::wire::{
-    Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
+    Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal,
 };
 use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
+pub use self::lists::PodList;
 pub use self::pod_spec::PodSpecReading;
 
 /// How long to wait for an answer, or for more of a list.
@@ -48,21 +48,6 @@ pub enum ReadError {
     /// No object can have this name.
     #[error("the name is not valid in a path: {0}")]
     Name(#[from] http::Error),
-}
-
-/// `Accept` for lists of which only the metadata is wanted.
-const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
-                        application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-
-/// A complete list of pods.
-#[derive(Debug, Default)]
-pub struct PodList {
-    /// The pods.
-    pub pods: Vec<Box<ObservedPod>>,
-    /// Pods that exist and cannot be read.
-    pub unreadable: Vec<Unreadable>,
-    /// The version of the list: what it does not show was gone then.
-    pub version: u64,
 }
 
 /// Reads objects. Clones share their turns.
@@ -194,139 +179,6 @@ impl Reader {
         Ok(self.gate.read(&path, namespace.into(), self.asker.clone(), read).await?)
     }
 
-    /// The objects of a resource in one namespace that are to be kept; `None` if the API server has no such resource.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub async fn list<D: Decoder>(
-        &self,
-        decoder: &D,
-        resource: Resource,
-        namespace: &str,
-        mut keep: impl FnMut(&D::Object) -> bool,
-    ) -> Result<Option<Vec<D::Object>>, ReadError> {
-        let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
-        let mut objects = Vec::new();
-        let take = |object: Result<D::Object, NotRead>| {
-            let object = object.map_err(|not_read| not_read.error)?;
-            if keep(&object) {
-                objects.push(object);
-            }
-            Ok(())
-        };
-        match self.objects(decoder, &selection, D::ACCEPT, take).await {
-            Ok(_) => Ok(Some(objects)),
-            Err(ReadError::Refused(refusal)) if refusal.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// All selected objects, and those of them that exist and cannot be read.
-    ///
-    /// # Errors
-    /// See [`ReadError`]; also when an object has no name that can be read.
-    pub async fn list_selected<D: Decoder>(
-        &self,
-        decoder: &D,
-        selection: &Selection,
-    ) -> Result<(Vec<D::Object>, Vec<Unreadable>), ReadError> {
-        self.list_readable(decoder, selection).await.map(|(objects, unreadable, _)| (objects, unreadable))
-    }
-
-    async fn list_readable<D: Decoder>(
-        &self,
-        decoder: &D,
-        selection: &Selection,
-    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, u64), ReadError> {
-        let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
-        let take = |object: Result<D::Object, NotRead>| {
-            match object {
-                Ok(object) => objects.push(object),
-                Err(NotRead { object, error }) => unreadable.push(object.ok_or(error)?),
-            }
-            Ok(())
-        };
-        let version = self.objects(decoder, selection, D::ACCEPT, take).await?;
-        Ok((objects, unreadable, version))
-    }
-
-    /// All selected pods.
-    ///
-    /// # Errors
-    /// See [`ReadError`]; also when a pod has no name that can be read.
-    pub async fn list_pods(&self, decoder: &PodDecoder, selection: &Selection) -> Result<PodList, ReadError> {
-        let (pods, unreadable, version) = self.list_readable(decoder, selection).await?;
-        Ok(PodList { pods, unreadable, version })
-    }
-
-    /// All selected pods that are to be kept, by their metadata: they have neither spec nor status.
-    ///
-    /// # Errors
-    /// See [`ReadError`]; also when a pod has no name that can be read: it would be taken for gone.
-    pub async fn list_pod_metadata(
-        &self,
-        selection: &Selection,
-        keep: impl Fn(&ObservedPod) -> bool,
-    ) -> Result<PodList, ReadError> {
-        let mut listed = PodList::default();
-        let take = |pod: Result<Box<ObservedPod>, NotRead>| {
-            match pod {
-                Ok(pod) if keep(&pod) => listed.pods.push(pod),
-                Ok(_) => {}
-                Err(NotRead { object, error }) => listed.unreadable.push(object.ok_or(error)?),
-            }
-            Ok(())
-        };
-        listed.version = self.objects(&self.pods, selection, METADATA, take).await?;
-        Ok(listed)
-    }
-
-    /// Lists, and passes on each object as it arrives. Returns the version of the list.
-    async fn objects<D: Decoder>(
-        &self,
-        decoder: &D,
-        selection: &Selection,
-        accept: &'static str,
-        take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
-    ) -> Result<u64, ReadError> {
-        let mut request = selection.request(&[])?;
-        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Into::into);
-        let _turn = self.gate.list_turn(namespace.as_ref(), self.asker.as_ref()).await;
-        let (started, mut code) = (Instant::now(), 0);
-        let listed = self.receive(decoder, request, &mut code, take).await;
-        if matches!(listed, Err(ReadError::Transport(_))) {
-            code = 0;
-        }
-        let labels = ApiCallLabels { verb: "list", resource: selection.resource.plural };
-        self.metrics.count_request(labels, code, started.elapsed());
-        listed
-    }
-
-    async fn receive<D: Decoder>(
-        &self,
-        decoder: &D,
-        request: Request<Bytes>,
-        code: &mut u16,
-        mut take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
-    ) -> Result<u64, ReadError> {
-        let answer = in_time(self.transport.open(request)).await?;
-        *code = answer.status().as_u16();
-        match *code {
-            200..300 => {}
-            _ => return Err(ReadError::Refused(in_time(refusal(answer)).await?)),
-        }
-        let mut list = ListBody::of(answer.headers())?;
-        let mut body = answer.into_body();
-        while let Some(piece) = in_time(body.try_next()).await? {
-            list.push(piece);
-            while let Some(object) = list.next(decoder)? {
-                take(object)?;
-            }
-        }
-        Ok(list.end()?)
-    }
-
     /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
     /// `shardInfo` means that it ignored the selector.
     ///
@@ -429,7 +281,7 @@ mod tests {
         let items: Vec<Value> = ["a", "b", "c"].map(metadata).into();
         let (reader, _) = reader([list(7, "", items.into()), (404, json!({}))]);
         let decoder = PodDecoder::new("f");
-        let list = || reader.list(&decoder, Resource::PODS, "n", |pod| &*pod.pod.name != "b");
+        let list = || reader.list(&decoder, Resource::PODS, "n", |pod, _| &*pod.pod.name != "b");
         let kept = list().await.unwrap().unwrap();
         assert_eq!(kept.iter().map(|pod| &*pod.pod.name).collect::<Vec<_>>(), ["a", "c"]);
         assert!(list().await.unwrap().is_none(), "the resource is not served");

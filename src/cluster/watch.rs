@@ -78,6 +78,8 @@ const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
+/// An object that takes more bytes than this waits until the consumer has taken all before it: no more than one is buffered.
+const LARGE: usize = 64 << 10;
 /// First and longest back-off after a failure, before jitter of up to as much again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// The longest for Leases. Until they are seen, a shard that nobody owns is not claimed.
@@ -568,6 +570,15 @@ impl<D: Decoder> Watcher<D> {
     }
 
     async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
+        let is_large = match &change {
+            Change::Listed(object) | Change::Applied(object) | Change::Deleted(object) => {
+                D::bytes(object) > LARGE
+            }
+            _ => false,
+        };
+        if is_large {
+            self.out.reserve_many(BUFFER).await.map_err(|_| Broken::Stopped)?;
+        }
         self.step(Step::Change(change)).await
     }
 

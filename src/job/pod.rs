@@ -170,7 +170,8 @@ impl From<&str> for Phase {
 }
 
 /// How the containers of a pod failed, and its conditions: what a rule of a pod failure policy could name, each once, and no
-/// more than the decoder keeps.
+/// more than the decoder keeps. A Job keeps of it what decides
+/// ([`decisive`](super::pod_failure_policy::decisive)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Failed containers in the order of `status.containerStatuses`.
@@ -188,6 +189,31 @@ pub struct ContainerExit {
     pub name: Box<str>,
     /// `state.terminated.exitCode`.
     pub exit_code: i32,
+}
+
+/// What an allocation takes beside its bytes, about.
+const ALLOCATION: usize = 16;
+
+impl ContainerExit {
+    /// The memory for one with this name.
+    pub fn bytes(name: &str) -> usize {
+        size_of::<Self>() + name.len() + ALLOCATION
+    }
+}
+
+impl Outcome {
+    /// The memory for a condition.
+    pub fn condition_bytes(kind: &str, status: &str) -> usize {
+        size_of::<(Box<str>, Box<str>)>() + kind.len() + status.len() + 2 * ALLOCATION
+    }
+
+    /// The memory for all of it.
+    pub fn bytes(&self) -> usize {
+        let exits =
+            self.containers.iter().chain(&self.init_containers).map(|exit| ContainerExit::bytes(&exit.name));
+        let conditions = self.conditions.iter().map(|(kind, status)| Self::condition_bytes(kind, status));
+        size_of::<Self>() + exits.chain(conditions).sum::<usize>()
+    }
 }
 
 /// A pod to create.

@@ -26,8 +26,8 @@ pub struct Match<'a> {
 pub enum Cause<'a> {
     /// A container ended with an exit code.
     Exit(&'a ContainerExit),
-    /// The pod has a condition of this type.
-    Condition(&'a str),
+    /// The pod has a condition of this type and status.
+    Condition(&'a (Box<str>, Box<str>)),
 }
 
 /// The first rule that matches.
@@ -45,13 +45,21 @@ pub fn judge<'a>(rules: &[PodFailureRule], outcome: &'a Outcome) -> Option<Match
                 .filter(|exit| container.as_ref().is_none_or(|name| *name == exit.name))
                 .find(|exit| values.binary_search(&exit.exit_code).is_ok() == *inside)
                 .map(Cause::Exit),
-            PodFailurePattern::PodConditions(patterns) => outcome
-                .conditions
-                .iter()
-                .find(|c| patterns.contains(c))
-                .map(|(kind, _)| Cause::Condition(kind)),
+            PodFailurePattern::PodConditions(patterns) => {
+                outcome.conditions.iter().find(|c| patterns.contains(c)).map(Cause::Condition)
+            }
         }?;
         Some(Match { rule, action: *action, cause })
+    })
+}
+
+/// What decides of an outcome: the exit or condition that the first rule that matches matches. By these rules it is judged as the
+/// whole, since no earlier rule matches a part of it. Rules never change (`spec.podFailurePolicy` is immutable), so nothing
+/// else is ever needed, and a Job may have 100,000 pods.
+pub fn decisive(rules: &[PodFailureRule], outcome: &Outcome) -> Option<Outcome> {
+    Some(match judge(rules, outcome)?.cause {
+        Cause::Exit(exit) => Outcome { containers: vec![exit.clone()], ..Outcome::default() },
+        Cause::Condition(condition) => Outcome { conditions: vec![condition.clone()], ..Outcome::default() },
     })
 }
 
@@ -63,7 +71,7 @@ impl Match<'_> {
             Cause::Exit(ContainerExit { name, exit_code }) => format!(
                 "Container {name} for pod {namespace}/{pod} failed with exit code {exit_code} matching FailJob rule at index {rule}"
             ),
-            Cause::Condition(kind) => {
+            Cause::Condition((kind, _)) => {
                 format!("Pod {namespace}/{pod} has condition {kind} matching FailJob rule at index {rule}")
             }
         }
@@ -125,6 +133,15 @@ mod tests {
         ];
         for (rules, expected) in cases {
             assert_eq!(judge(rules, &outcome).map(|m| (m.rule, m.action)), *expected, "{rules:?}");
+            let decides = decisive(rules, &outcome);
+            let parts = decides
+                .iter()
+                .map(|part| part.containers.len() + part.init_containers.len() + part.conditions.len());
+            assert!(parts.eq(expected.iter().map(|_| 1)), "{decides:?}");
+            let verdict = |outcome: &Outcome| {
+                judge(rules, outcome).map(|found| (found.rule, found.fail_job_message("ns", "p")))
+            };
+            assert_eq!(decides.as_ref().and_then(verdict), verdict(&outcome), "{rules:?}");
         }
     }
 

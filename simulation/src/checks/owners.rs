@@ -222,8 +222,8 @@ impl Owners {
         request: &Request<Bytes>,
         ledger: &Ledger,
     ) -> Option<String> {
-        /// A replica does not wait for longer than 5 s until all is answered.
-        const WAITS: Duration = Duration::from_millis(4_900);
+        /// A replica waits at least so long until all is answered.
+        const WAITS: Duration = Duration::from_millis(900);
         let shard = self.shards.shard_of(&acted_for(request, ledger)?);
         let at = *self.released.get(&(shard.0, from))?;
         let under_way = sent_at < at && at.since(sent_at) < WAITS;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::resource::Resource;
-use crate::cluster::wire::{ObservedPod, PodDecoder};
+use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// The code of a request that is never answered.
@@ -173,6 +173,35 @@ async fn a_streaming_list_continues_as_a_watch() {
     assert!(requests[0].starts_with("labelSelector=a+in+%28b%2Cc%29&watch=true"), "{requests:?}");
     assert!(requests[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{requests:?}");
     assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
+}
+
+/// Those who may write statuses choose how long they are.
+#[tokio::test(start_paused = true)]
+async fn no_more_than_one_large_object_waits_for_the_consumer() {
+    let job = |name: &str, indexes: u32| {
+        let indexes: Vec<String> = (0..indexes).map(|index| (2 * index).to_string()).collect();
+        let mut job = pod(name, 3);
+        job["spec"] = json!({"template": {"spec": {}}});
+        job["status"] = json!({"completedIndexes": indexes.join(",")});
+        job
+    };
+    let jobs = [job("a", 9), job("b", 20_000), job("c", 9), job("d", 20_000), job("e", 9)];
+    let list = json!({"items": jobs, "metadata": {"resourceVersion": "5"}});
+    let script = Script::of([refused(422), closed(200, [list.to_string()]), open([])]);
+    let (transport, jobs) = (Arc::new(script), Selection::all(Resource::JOBS));
+    let (vigil, metrics) = (Vigil::default(), Arc::new(Metrics::new()));
+    let mut steps = watch_steps(Start::List, vigil, transport, jobs, JobDecoder::new(), metrics, 7);
+    let mut waiting = Vec::new();
+    while let Some(step) = timeout(Duration::from_secs(1), steps.recv()).await.unwrap() {
+        // Reading goes on meanwhile.
+        sleep(Duration::from_secs(1)).await;
+        waiting.push(steps.len());
+        if matches!(step, Step::Change(Change::Synced { .. })) {
+            break;
+        }
+    }
+    // Each of the two comes once all before it have been taken.
+    assert_eq!(waiting, [1, 2, 1, 3, 2, 1, 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,6 +47,11 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;
 
+    /// The memory that an object takes, about, where those who may write it choose how much that is.
+    fn bytes(_object: &Self::Object) -> usize {
+        size_of::<Self::Object>()
+    }
+
     /// The object of this watch event (JSON), if its version is already known and need not be decoded.
     fn recall(&self, _event: &[u8]) -> Option<Self::Object> {
         None

@@ -9,9 +9,10 @@ use super::intern::Interner;
 use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::meta::Meta;
-use super::observed_job::ObservedJob;
+use super::observed_job::{ObservedJob, Unserved};
 use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
+use super::uids::MOST_UIDS;
 use crate::job::names::ORDINALS_USED_ANNOTATION;
 use crate::job::options::Options;
 use crate::job::spec::Job;
@@ -66,6 +67,10 @@ impl Decoder for JobDecoder {
         seen.version.order()
     }
 
+    fn bytes(seen: &Arc<ObservedJob>) -> usize {
+        seen.may_have_pods().map_or(0, |job| job.status.list_bytes())
+    }
+
     fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
         self.own.recall(event)
     }
@@ -81,6 +86,7 @@ impl Decoder for JobDecoder {
         let longest = if self.keeps_templates { usize::MAX } else { KEPT_BYTES };
         let SpecReading { spec, skipped } = spec.read(longest);
         let created = meta.created()?;
+        let uncounted = status.uncounted();
         let job = spec.map(|spec| {
             let mut job = Job {
                 namespace: namespace.clone(),
@@ -98,6 +104,7 @@ impl Decoder for JobDecoder {
             job.drop_lists_at_end();
             job
         });
+        let job = job.and_then(|job| with_few_uids(job, uncounted));
         Ok(Arc::new(ObservedJob {
             namespace,
             name,
@@ -115,6 +122,16 @@ impl Decoder for JobDecoder {
 /// What the last owner has written of its ordinals. A number that is none says nothing.
 fn ordinals_used(meta: &Meta<'_>) -> u32 {
     meta.annotation(ORDINALS_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// The Job, unless its status lists so many UIDs that not all of them are kept, and somebody would need them.
+fn with_few_uids(mut job: Job, listed: usize) -> Result<Job, Unserved> {
+    if listed <= MOST_UIDS || job.status.finished().is_some() {
+        return Ok(job);
+    }
+    job.status.drop_lists();
+    job.drop_template();
+    Err(Unserved::ManyUids { listed, job: job.into() })
 }
 
 /// JSON of a Job.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::text::Text;
+use super::uids::Uids;
 use crate::job::index_set::IndexSet;
 use crate::job::short_text::{short, short_message};
 use crate::job::status::{Condition, ConditionKind, JobStatus, Uncounted};
@@ -21,8 +22,7 @@ pub(super) struct WireJobStatus<'a> {
     terminating: Option<u32>,
     succeeded: Option<u32>,
     failed: Option<u32>,
-    #[serde(borrow)]
-    uncounted_terminated_pods: Option<WireUncounted<'a>>,
+    uncounted_terminated_pods: Option<WireUncounted>,
     #[serde(borrow)]
     completed_indexes: Option<Text<'a>>,
     #[serde(borrow)]
@@ -46,14 +46,18 @@ struct WireCondition<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireUncounted<'a> {
-    #[serde(borrow)]
-    succeeded: Option<Vec<Text<'a>>>,
-    #[serde(borrow)]
-    failed: Option<Vec<Text<'a>>>,
+struct WireUncounted {
+    succeeded: Option<Uids>,
+    failed: Option<Uids>,
 }
 
 impl WireJobStatus<'_> {
+    /// How many UIDs `uncountedTerminatedPods` lists, whether they are kept or not.
+    pub(super) fn uncounted(&self) -> usize {
+        let lists = self.uncounted_terminated_pods.iter().flat_map(|pods| [&pods.succeeded, &pods.failed]);
+        lists.flatten().map(Uids::listed).fold(0, usize::saturating_add)
+    }
+
     /// Reads index lists leniently, as the Job controller does. Indexes that the Job no longer has are kept,
     /// so that the rules see that they must be dropped.
     pub(super) fn read(self) -> JobStatus {
@@ -69,7 +73,7 @@ impl WireJobStatus<'_> {
             failed: self.failed.unwrap_or(0),
             uncounted: self
                 .uncounted_terminated_pods
-                .map(|pods| Uncounted { succeeded: uids(pods.succeeded), failed: uids(pods.failed) }),
+                .map(|pods| Uncounted { succeeded: kept(pods.succeeded), failed: kept(pods.failed) }),
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
             // It is no part of the status that the API server stores.
@@ -93,6 +97,6 @@ fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
     })
 }
 
-fn uids(list: Option<Vec<Text<'_>>>) -> Vec<Uid> {
-    list.unwrap_or_default().iter().map(|uid| (**uid).into()).collect()
+fn kept(list: Option<Uids>) -> Vec<Uid> {
+    list.map(Uids::into_kept).unwrap_or_default()
 }

@@ -8,13 +8,14 @@ use super::text::Pairs;
 use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
 
-/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB.
-const KEPT_BYTES: usize = 16 << 10;
+/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB. Those that the longest selector
+/// asks for ([`LONGEST_SELECTOR`](crate::job::selector::LONGEST_SELECTOR)) have room, and as many others.
+const KEPT_BYTES: usize = 8 << 10;
 
 /// The labels of an object, sorted by key. They are stored as `key=value` lines in one string: neither keys
 /// nor values can contain `=` or a line break, and a pod has only a few.
 ///
-/// Of an object with more than 16 KiB of them only those are kept that Job controllers set.
+/// Of an object with more than 8 KiB of them only those are kept that Job controllers set.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     lines: Box<str>,
@@ -58,6 +59,11 @@ impl Labels {
     /// All labels, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.lines.lines().filter_map(|line| line.split_once('='))
+    }
+
+    /// The memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.lines.len()
     }
 
     /// Whether there are none.

@@ -24,6 +24,7 @@ mod selector;
 mod self_writes;
 mod status_patch;
 mod text;
+mod uids;
 mod unreadable;
 
 pub(crate) use decode::JSON;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::meta::ResourceVersion;
+use super::uids::MOST_UIDS;
 use crate::job::job_id::JobId;
 use crate::job::pod_failure_policy::LONGEST_FAILURE_POLICY;
 use crate::job::selector::LONGEST_SELECTOR;
@@ -68,7 +69,7 @@ impl ObservedJob {
     pub fn may_have_pods(&self) -> Option<&Job> {
         match &self.job {
             Ok(job) => Some(job),
-            Err(Unserved::LongStatus { job, .. }) => Some(job),
+            Err(Unserved::LongStatus { job, .. } | Unserved::ManyUids { job, .. }) => Some(job),
             Err(_) => None,
         }
     }
@@ -115,6 +116,17 @@ pub enum Unserved {
         /// The Job without them.
         job: Box<Job>,
     },
+    /// `status.uncountedTerminatedPods` lists more than [`MOST_UIDS`]. This may change, too.
+    #[error(
+        "its status lists {listed} UIDs in uncountedTerminatedPods, and Jobs with {MOST_UIDS} at most are served. It goes on \
+         once the status lists fewer"
+    )]
+    ManyUids {
+        /// How many.
+        listed: usize,
+        /// The Job without them, and without the indexes of its status.
+        job: Box<Job>,
+    },
 }
 
 impl Unserved {
@@ -125,7 +137,9 @@ impl Unserved {
                 ("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown".to_owned())
             }
             Self::LongSelector { .. } => ("SelectorTooLong", format!("Skipped Job sync: {self}")),
-            Self::LongStatus { .. } => ("StatusTooLong", format!("Skipped Job sync: {self}")),
+            Self::LongStatus { .. } | Self::ManyUids { .. } => {
+                ("StatusTooLong", format!("Skipped Job sync: {self}"))
+            }
             Self::LongFailurePolicy { .. } => ("FailurePolicyTooLong", format!("Skipped Job sync: {self}")),
             Self::LongSuccessPolicy { .. } => ("SuccessPolicyTooLong", format!("Skipped Job sync: {self}")),
         }

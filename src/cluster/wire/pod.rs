@@ -94,6 +94,11 @@ impl Decoder for PodDecoder {
         seen.pod.version
     }
 
+    fn bytes(seen: &Box<ObservedPod>) -> usize {
+        let outcome = seen.pod.outcome.as_ref().map_or(0, |outcome| outcome.bytes());
+        size_of::<ObservedPod>() + seen.pod.name.len() + seen.labels.bytes() + outcome
+    }
+
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
         let pod = self.pod(&wire)?;
         let run = (self.reads_runs && pod.phase.is_final() && pod.tracked).then(|| {

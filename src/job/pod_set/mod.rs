@@ -34,6 +34,7 @@ use super::exponential::Exponential;
 use super::index_set::IndexSet;
 use super::options::PodBackoff;
 use super::pod::{Place, Pod};
+use super::pod_failure_policy::decisive;
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
@@ -166,6 +167,9 @@ impl PodSet {
 
     /// Takes in a reading of a pod; true if it was new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
+        let rules = self.spec.pod_failure_policy.as_deref();
+        let decides = pod.outcome.and_then(|outcome| decisive(rules?, &outcome));
+        pod.outcome = decides.map(Box::new);
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
             let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);

@@ -236,6 +236,44 @@ fn status_is_read_as_the_job_controller_reads_it() {
     assert_eq!(status.conditions[0].last_probe_time, None);
 }
 
+/// A status of 300,000 short UIDs would take 14 MB.
+#[test]
+fn of_a_status_that_lists_too_many_uids_no_list_is_kept() {
+    let listing = |number: usize, condition: &str| {
+        let uids: Vec<String> = (0..number).map(|uid| format!("{uid:05x}")).collect();
+        let (failed, succeeded) = uids.split_at(number / 3);
+        json!({"status": {
+            "uncountedTerminatedPods": {"failed": failed, "succeeded": succeeded}, "completedIndexes": "1,3",
+            "conditions": [{"type": condition, "status": "True"}],
+        }})
+    };
+    let most = observe(listing(MOST_UIDS, "Suspended")).job.unwrap();
+    assert_eq!(most.status.uncounted.map(|pods| pods.len()), Some(MOST_UIDS));
+
+    let more = observe(listing(MOST_UIDS + 1, "Suspended"));
+    assert_eq!(more.may_have_pods().unwrap().status.list_bytes(), 0);
+    let Err(unserved) = more.job else { panic!("it is left alone") };
+    let (reason, message) = unserved.event();
+    assert!(reason == "StatusTooLong" && message.contains("lists 5001 UIDs"), "{message}");
+
+    let finished = observe(listing(MOST_UIDS + 1, "Complete")).job.unwrap();
+    assert_eq!(finished.status.list_bytes(), 0, "nothing is counted any more");
+}
+
+#[test]
+fn a_list_of_uids_is_read_in_less_memory_than_its_text_takes() {
+    let uids: Vec<String> = (0..300_000).map(|uid| format!("{uid:05x}")).collect();
+    let job = json!({
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"template": {"spec": {}}}, "status": {"uncountedTerminatedPods": {"failed": uids}},
+    });
+    let text = job.to_string();
+    let used = allocation_counter::measure(|| {
+        assert!(JobDecoder::new().decode(text.as_bytes()).unwrap().job.is_err());
+    });
+    assert!(used.bytes_max < text.len() as u64 / 2, "{} bytes at a time for {}", used.bytes_max, text.len());
+}
+
 #[test]
 fn a_job_with_a_written_status_equals_the_one_that_the_api_server_then_shows() {
     let before = observe(json!({"metadata": {"resourceVersion": "7"}}));

@@ -1,6 +1,7 @@
 //! The fields of a pod that are read from JSON or protobuf.
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -19,10 +20,9 @@ use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
 
-/// Most distinct ends of containers that are kept of a pod, and as many of its init containers.
-const MOST_EXITS: usize = 256;
-/// Most distinct conditions that are kept of a pod.
-const MOST_CONDITIONS: usize = 64;
+/// Most memory, in bytes, for the conditions and the failures of containers that are kept of a pod: those of 70 containers with
+/// the longest names, and the conditions that Kubernetes sets.
+pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// The length to which names of containers are cut, in bytes. A rule names a container of the template, of which no API server
 /// accepts a name of more than 63 bytes. So no rule names one that was cut.
 const LONGEST_CONTAINER: usize = 64;
@@ -207,19 +207,43 @@ fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// The distinct failures of containers. Anybody with the right to write a status may give a pod any number of them, with names
-/// of any length.
-fn exits<'c, 'a: 'c>(containers: impl Iterator<Item = &'c WireContainer<'a>>) -> Vec<ContainerExit> {
-    let mut seen = HashSet::<_, RandomState>::default();
-    containers
-        .filter_map(|container| {
+/// The room for what is kept of a status. Anybody with the right to write one may give a pod any number of containers and
+/// conditions, with names of any length.
+struct Room(usize);
+
+impl Room {
+    /// The first of these that have room, as far as they are distinct.
+    fn fill<T: Copy + Eq + Hash, K>(
+        &mut self,
+        found: impl Iterator<Item = T>,
+        bytes: impl Fn(T) -> usize,
+        keep: impl Fn(T) -> K,
+    ) -> Vec<K> {
+        let mut seen = HashSet::<_, RandomState>::default();
+        let fits = |of: &T| {
+            let left = self.0.checked_sub(bytes(*of));
+            self.0 = left.unwrap_or(0);
+            left.is_some()
+        };
+        // The exact capacity: without it, the vector would have room for as many again.
+        let kept: Box<[K]> = found.filter(|of| seen.insert(*of)).take_while(fits).map(keep).collect();
+        kept.into_vec()
+    }
+
+    fn exits<'c, 'a: 'c>(
+        &mut self,
+        containers: impl Iterator<Item = &'c WireContainer<'a>>,
+    ) -> Vec<ContainerExit> {
+        let exit = |container: &'c WireContainer<'a>| {
             let exit_code = container.terminated()?.exit_code;
-            Some((cut(&container.name, LONGEST_CONTAINER), exit_code))
-        })
-        .filter(|exit| exit.1 != 0 && seen.insert(*exit))
-        .take(MOST_EXITS)
-        .map(|(name, exit_code)| ContainerExit { name: name.into(), exit_code })
-        .collect()
+            (exit_code != 0).then(|| (cut(&container.name, LONGEST_CONTAINER), exit_code))
+        };
+        self.fill(
+            containers.filter_map(exit),
+            |(name, _)| ContainerExit::bytes(name),
+            |(name, exit_code)| ContainerExit { name: name.into(), exit_code },
+        )
+    }
 }
 
 /// The newest finish time of these containers and of those before, unless one of these has none.
@@ -288,19 +312,22 @@ impl<'a> WireStatus<'a> {
         }
     }
 
-    /// What a pod failure policy could name of the pod: no success, nothing twice, and no more than any rule could match.
+    /// What a pod failure policy could name of the pod: no success, nothing twice, no more than any rule could match, and no
+    /// more than there is room for. Conditions come first: they are few, unless somebody has written them to fill the room.
     pub(super) fn outcome(&self) -> Outcome {
-        let mut seen = HashSet::<_, RandomState>::default();
+        let mut room = Room(KEPT_BYTES);
+        let conditions = self
+            .conditions()
+            .filter(|c| c.kind.len() <= LONGEST_CONDITION && c.status.len() <= LONGEST_CONDITION_STATUS)
+            .map(|c| (&*c.kind, &*c.status));
         Outcome {
-            containers: exits(self.containers()),
-            init_containers: exits(self.init_containers()),
-            conditions: self
-                .conditions()
-                .filter(|c| c.kind.len() <= LONGEST_CONDITION && c.status.len() <= LONGEST_CONDITION_STATUS)
-                .filter(|c| seen.insert((&*c.kind, &*c.status)))
-                .take(MOST_CONDITIONS)
-                .map(|c| ((*c.kind).into(), (*c.status).into()))
-                .collect(),
+            conditions: room.fill(
+                conditions,
+                |(kind, status)| Outcome::condition_bytes(kind, status),
+                |(kind, status)| (kind.into(), status.into()),
+            ),
+            containers: room.exits(self.containers()),
+            init_containers: room.exits(self.init_containers()),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::job::job_id::JobId;
 use crate::job::names::EXTERNAL_FINALIZER;
-use crate::job::pod::{ContainerExit, MaxRestarts};
+use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -276,7 +276,7 @@ fn of_a_status_of_any_size_only_what_a_rule_could_name_is_kept() {
         observe(json!({"status": status})).pod.outcome.unwrap()
     };
     for (names, kept, why) in [
-        (&(|number| format!("c-{number}")) as &dyn Fn(usize) -> String, 256, "distinct names"),
+        (&(|number| format!("c-{number:05}")) as &dyn Fn(usize) -> String, 174, "distinct names"),
         (&|_| "main".into(), 2, "equal ends"),
         (&|_| "ü".repeat(90), 2, "long names"),
     ] {
@@ -295,7 +295,35 @@ fn of_a_status_of_any_size_only_what_a_rule_could_name_is_kept() {
     let outcome = of(vec![], conditions.clone());
     assert_eq!(outcome.conditions, [(qualified.into(), "Unknown".into())]);
     conditions.extend((0..20_000).map(|number| condition(format!("c-{number}"), "True")));
-    assert_eq!(of(vec![], conditions).conditions.len(), 64);
+    let outcome = of(ends(&|number| number.to_string()), conditions);
+    assert!(outcome.bytes() <= size_of::<Outcome>() + body::KEPT_BYTES, "{}", outcome.bytes());
+}
+
+#[test]
+fn all_failures_and_conditions_of_a_usual_pod_are_kept() {
+    let names = [
+        "PodScheduled",
+        "Initialized",
+        "ContainersReady",
+        "Ready",
+        "PodReadyToStartContainers",
+        "DisruptionTarget",
+    ];
+    let conditions: Vec<Value> = names.iter().map(|name| json!({"type": name, "status": "False"})).collect();
+    let ends = |number, letter: char| -> Vec<Value> {
+        let name = |number| format!("{}-{number:02}", letter.to_string().repeat(60));
+        let end = |number| json!({"name": name(number), "state": {"terminated": {"exitCode": number}}});
+        (1..=number).map(end).collect()
+    };
+    let outcome = observe(json!({"status": {
+        "phase": "Failed", "conditions": conditions,
+        "containerStatuses": ends(25, 'c'), "initContainerStatuses": ends(8, 'i'),
+    }}));
+    let outcome = outcome.pod.outcome.unwrap();
+    assert_eq!(
+        (outcome.conditions.len(), outcome.containers.len(), outcome.init_containers.len()),
+        (6, 25, 8)
+    );
 }
 
 #[test]

@@ -44,6 +44,32 @@ fn a_held_pod_has_ended_and_is_not_released() {
     assert_eq!(successors, expected, "a failure that a rule ignores lengthens the back-off only");
 }
 
+/// A Job may have 100,000 pods, and each may have 8 KiB of failures and conditions.
+#[test]
+fn of_how_a_pod_has_failed_only_what_decides_is_kept() {
+    let exit = |number: i32| ContainerExit { name: format!("c-{number}").into(), exit_code: number };
+    let outcome = Outcome {
+        containers: (1..60).map(exit).collect(),
+        init_containers: (1..30).map(exit).collect(),
+        conditions: (0..9).map(|number| (format!("c-{number}").into(), "True".into())).collect(),
+    };
+    let failed =
+        |uid| but(ended(running(uid), Phase::Failed, 9), |pod| pod.outcome = Some(Box::new(outcome.clone())));
+    let kept = |policy: Option<Vec<PodFailureRule>>| {
+        let job = with(job(Completion::Count(3), 3), |spec| spec.pod_failure_policy = policy);
+        let mut set = set_of(&job, [failed("a")]);
+        let first = set.get(&"a".into()).unwrap().outcome.clone();
+        set.observe(but(failed("a"), |pod| pod.version += 1), Source::Watch);
+        assert_eq!(set.get(&"a".into()).unwrap().outcome, first, "a later reading");
+        first
+    };
+    assert_eq!(kept(None), None);
+    assert_eq!(kept(Some(Vec::new())), None, "no rule matches");
+    let matched = Outcome { containers: vec![exit(42)], ..Outcome::default() };
+    let of_code = policies().into_iter().skip(1).collect();
+    assert_eq!(kept(Some(of_code)), Some(Box::new(matched)));
+}
+
 /// What an index has left of its retries, and when its next pod comes, follow from the Job as it is.
 #[test]
 fn pods_that_have_failed_are_judged_anew_when_the_job_changes() {
