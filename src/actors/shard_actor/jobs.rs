@@ -203,13 +203,7 @@ impl ShardActor {
         } else if !self.remains_passivated(&id, ctx) {
             self.start(&id, ctx);
         }
-        for pod in self.orphan_pods.waiting_for(&id) {
-            // One that is counted needs no label any more.
-            match self.is_labelled(&pod) || pod.pod.is_done() {
-                true => self.route_pod(pod, ctx),
-                false => self.label(&pod, &id, ctx),
-            }
-        }
+        self.orphan_pods.waiting_for(&id).into_iter().for_each(|pod| self.route_pod(pod, ctx));
         self.job_known(&id, ctx);
         if self.is_newer_than_pods(&id) {
             self.show_again(&id, ctx);
