@@ -399,13 +399,13 @@ impl ShardActor {
             self.owned.waits.write(job, None, None);
         }
         match reason {
+            ExitReason::Panic => self.job_broken(job, ctx),
             _ if self.jobs.get(&job).is_some_and(JobEntry::is_halted) => self.job_halted(&job, ctx),
             ExitReason::Over if self.jobs.get(&job).is_some_and(|entry| entry.left_alone) => {
                 self.pods_released(&job, ctx);
             }
             ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
-            ExitReason::Panic => self.job_broken(job, ctx),
         }
     }
 
@@ -446,6 +446,9 @@ impl ShardActor {
         if is(Mutant::PanickedJobNotRebuilt) {
             return;
         }
-        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| shard.rebuild(&id, ctx));
+        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
+            shard.rebuild(&id, ctx);
+            shard.release_for_deletion(&id, ctx);
+        });
     }
 }
