@@ -42,7 +42,7 @@ use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobSet};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::tidying::Tidying;
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardCount;
 
 /// How long a pod that others may look after stays without label before the leader labels it.
@@ -102,6 +102,8 @@ struct LeaderState {
     orphans: Orphans,
     /// Pods that cannot be read, and may concern us. They are read again until they can be.
     unreadable: UidMap<AbortOnDropHandle<()>>,
+    /// Pods of the last list of those without labels, unless the watch has shown them since. It does not show their end.
+    stripped: UidSet,
     /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
     pods: Subscription,
@@ -192,6 +194,7 @@ impl LeaderState {
     /// Takes in a pod of no shard. If it may belong to a Job, it waits for the first list of Jobs.
     fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
         self.unreadable.remove(&pod.pod.uid);
+        self.stripped.remove(&pod.pod.uid);
         if !may_be_of_a_job(&pod) {
             return self.consider(pod);
         }
@@ -226,12 +229,30 @@ impl LeaderState {
     }
 
     fn pod_gone(&mut self, pod: &ObservedPod) {
-        self.unreadable.remove(&pod.pod.uid);
-        self.labelled.remove(&pod.pod.uid);
+        self.pod_left(&pod.pod.uid);
+        self.orphans.remove(pod);
+    }
+
+    fn pod_left(&mut self, pod: &Uid) {
+        self.unreadable.remove(pod);
+        self.labelled.remove(pod);
         if let Some(waiting) = self.waiting() {
-            waiting.remove(&pod.pod.uid);
+            waiting.remove(pod);
         }
-        self.forget(pod);
+        self.orphan_pods.forget(pod);
+    }
+
+    /// Takes in the pods that the watch does not show. A pod of the list before that is in this one no more is gone, or has
+    /// labels again.
+    fn stripped_listed(&mut self, list: PodList, to: &Recipient<Outlines>) {
+        let mut before = std::mem::take(&mut self.stripped);
+        for pod in list.pods {
+            let uid = pod.pod.uid.clone();
+            before.remove(&uid);
+            self.pod_seen(pod, to.clone());
+            self.stripped.insert(uid);
+        }
+        before.iter().for_each(|pod| self.pod_left(pod));
     }
 
     fn pods_listing(&mut self) {
@@ -240,6 +261,7 @@ impl LeaderState {
         }
         self.labelled.clear();
         self.unreadable.clear();
+        self.stripped.clear();
         self.patient.clear();
         self.orphan_pods.forget_all();
         self.orphans.clear();
@@ -284,7 +306,7 @@ impl LeaderState {
     }
 
     fn forget(&mut self, pod: &ObservedPod) {
-        self.orphan_pods.forget(pod);
+        self.orphan_pods.forget(&pod.pod.uid);
         self.orphans.remove(pod);
     }
 
@@ -359,6 +381,7 @@ impl Handler<LeadershipChanged> for OrphanController {
                 fence,
                 orphans: Orphans::default(),
                 unreadable: UidMap::default(),
+                stripped: UidSet::default(),
                 jobs: None,
                 pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),
                 of,
@@ -384,7 +407,7 @@ impl Handler<Stripped> for OrphanController {
 
     fn handle(&mut self, Stripped(list): Stripped, ctx: &mut Self::Context) {
         if let Some(leader) = &mut self.leader {
-            list.pods.into_iter().for_each(|pod| leader.pod_seen(pod, ctx.address().recipient()));
+            leader.stripped_listed(list, &ctx.address().recipient());
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Pods without a known Job. A pod whose Job is gone loses our finalizer and label; a pod with the label of
 //! another shard than its Job's gets that of its Job's; a pod whose Job is not known yet waits for it.
+//!
+//! A pod waits here only if a watch shows its end, or the next list of such pods. Any other pod is held by a task
+//! of its own, which ends with the pod ([`OrphanPods::settle`]).
 
 mod pauses;
 mod release;
@@ -21,8 +24,8 @@ use crate::cluster::gate::Fence;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::names::SHARD_LABEL;
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap, UidSet};
-use crate::sharding::ShardId;
 
 /// Pods without a Job.
 pub struct OrphanPods {
@@ -39,9 +42,11 @@ pub struct OrphanPods {
     fates: JobMap<Arc<OnceCell<Fate>>>,
     /// Pods whose Job is being looked for, and what follows from that.
     checking: UidMap<Check>,
-    /// Pods that are being released, or were.
+    /// Pods that are being released, or were not long ago.
     releasing: UidMap<AbortOnDropHandle<()>>,
-    /// When they may be released again.
+    /// When releases that have ended are dropped: no watch may show what has become of their pods.
+    tidying: Tidying,
+    /// When pods may be released again.
     pauses: ReleasePauses,
 }
 
@@ -58,6 +63,7 @@ impl OrphanPods {
             fates: JobMap::default(),
             checking: UidMap::default(),
             releasing: UidMap::default(),
+            tidying: Tidying::default(),
             pauses: ReleasePauses::default(),
         }
     }
@@ -68,7 +74,7 @@ impl OrphanPods {
         match &pod.controller {
             Some(ControllerRef::Job(job)) if pod.pod.tracked => self.wait(job.clone(), pod),
             // Finalizer and labels are another controller's business now.
-            Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod),
+            Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod.pod.uid),
             Some(ControllerRef::NoJob) | None => {
                 if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() {
                     self.release(&pod);
@@ -84,11 +90,9 @@ impl OrphanPods {
         let job = pod.job().filter(|_| pod.pod.is_done()).cloned();
         let Some(job) = job else { return self.consider(pod) };
         if !self.is_labelled(&pod, &job) {
-            self.leave_other_jobs(&pod);
             return self.wait(job, pod);
         }
-        self.forget(&pod);
-        self.unlisted.remove(&pod.pod.uid);
+        self.forget(&pod.pod.uid);
         self.keep(job, pod);
     }
 
@@ -97,33 +101,23 @@ impl OrphanPods {
         has_label_of(pod, self.cx.config.shards.shard_of(&job.uid().to_string()))
     }
 
-    /// A list of the pods with the label of this shard begins. It shows those again that exist.
-    pub fn list_begins(&mut self, shard: ShardId) {
-        let waiting = self.waiting.values().flat_map(HashMap::values).map(|pod| &**pod);
-        let is_shown_again =
-            |pod: &&ObservedPod| !pod.pod.tracked && !self.checking.contains_key(&pod.pod.uid);
-        let again: Vec<Uid> = waiting.filter(is_shown_again).map(|pod| pod.pod.uid.clone()).collect();
-        again.iter().for_each(|uid| self.no_longer_waits(uid));
-        let is_of_list = |pod: &&ObservedPod| has_label_of(pod, shard);
-        let waiting = self.waiting.values().flat_map(HashMap::values).map(|pod| &**pod);
-        self.unlisted = waiting.filter(is_of_list).map(|pod| pod.pod.uid.clone()).collect();
+    /// A list begins of all pods that may wait here. It shows those again that exist.
+    pub fn list_begins(&mut self) {
+        self.unlisted = self.awaited.keys().cloned().collect();
     }
 
     /// The list is complete: what it has not shown is gone, or has another label.
     pub fn list_complete(&mut self) {
-        let unlisted = std::mem::take(&mut self.unlisted);
-        if unlisted.is_empty() {
-            return;
-        }
-        let waiting = self.waiting.values().flat_map(HashMap::values);
-        let gone: Vec<Box<ObservedPod>> =
-            waiting.filter(|pod| unlisted.contains(&pod.pod.uid)).cloned().collect();
-        gone.iter().for_each(|pod| self.forget(pod));
+        std::mem::take(&mut self.unlisted).iter().for_each(|pod| self.forget(pod));
     }
 
     /// Removes our finalizer and label from a pod, unless that is in progress.
     fn release(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
+        if self.tidying.is_due(self.releasing.len()) {
+            self.releasing.retain(|_, release| !release.is_finished());
+            self.tidying.done(self.releasing.len());
+        }
         // One that was adopted meanwhile may be an orphan again. As long as a release pauses, the newest reading counts.
         let may_begin = self.releasing.get(uid).is_none_or(AbortOnDropHandle::is_finished);
         if may_begin || self.pauses.is_pausing(uid) {
@@ -134,6 +128,20 @@ impl OrphanPods {
                 release.release().await;
             });
             self.releasing.insert(uid.clone(), AbortOnDropHandle::new(task));
+        }
+    }
+
+    /// Looks for the Job of a pod that no watch shows. Returns whether the Job exists and is ours. If it is gone, the pod is
+    /// released first.
+    pub fn settle(&self, pod: &ObservedPod, job: &JobId) -> impl Future<Output = bool> + Send + use<> {
+        let (release, job) = (OrphanRelease::of(self, pod), job.clone());
+        async move {
+            let fate = release.fate_of(&job).await;
+            if fate == Fate::Gone {
+                sleep_until(release.begins()).await;
+                release.release().await;
+            }
+            fate == Fate::Ours
         }
     }
 
@@ -215,12 +223,11 @@ impl OrphanPods {
 
     /// Forgets a pod that is gone or needs nothing more. Its Job is no longer looked for. A release of it ends when it finds
     /// that out, and counts if the watch has shown it before its own answer came.
-    pub fn forget(&mut self, pod: &ObservedPod) {
-        let uid = &pod.pod.uid;
-        self.checking.remove(uid).into_iter().for_each(Check::forget);
-        let under_way = self.releasing.remove(uid).filter(|_| !self.pauses.is_pausing(uid));
+    pub fn forget(&mut self, pod: &Uid) {
+        self.checking.remove(pod).into_iter().for_each(Check::forget);
+        let under_way = self.releasing.remove(pod).filter(|_| !self.pauses.is_pausing(pod));
         under_way.into_iter().for_each(|task| _ = task.detach());
-        self.no_longer_waits(uid);
+        self.no_longer_waits(pod);
     }
 
     /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once
@@ -231,12 +238,18 @@ impl OrphanPods {
         if pod.job() == Some(awaited) {
             return;
         }
-        self.unlisted.remove(uid);
         self.checking.remove(uid).into_iter().for_each(Check::forget);
         self.no_longer_waits(uid);
     }
 
+    /// The numbers of pods that wait, and that are being released or were.
+    #[cfg(test)]
+    pub fn held(&self) -> [usize; 2] {
+        [self.awaited.len().max(self.checking.len()), self.releasing.len()]
+    }
+
     fn no_longer_waits(&mut self, pod: &Uid) {
+        self.unlisted.remove(pod);
         let Some(job) = self.awaited.remove(pod) else { return };
         if let Some(pods) = self.waiting.get_mut(&job) {
             pods.remove(pod);
@@ -338,7 +351,7 @@ mod tests {
                 let without_owner = observed_pod(&orphan(false));
                 match is_gone {
                     false => orphans.consider(without_owner),
-                    true => orphans.forget(&without_owner),
+                    true => orphans.forget(&without_owner.pod.uid),
                 }
                 assert!(orphans.waiting_for(&job).is_empty());
             });
@@ -367,7 +380,7 @@ mod tests {
             let mut shown = pod("p", "j");
             shown["metadata"]["labels"][SHARD_LABEL] = "0".into();
             orphans.consider_shown(observed_pod(&shown));
-            orphans.list_begins(ShardId(0));
+            orphans.list_begins();
             shown["metadata"]["finalizers"] = json!([]);
             shown["status"]["phase"] = "Succeeded".into();
             orphans.consider_shown(observed_pod(&shown));

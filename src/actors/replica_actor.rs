@@ -124,6 +124,8 @@ struct OwnedShard {
     waits: Waits,
     /// A census is yet to be asked for: beside another controller, once the Jobs are listed.
     lacks_census: bool,
+    /// Its Jobs of other controllers, and those that are not served: each is counted or reported once.
+    skipped: UidSet,
     fence: Fence,
     in_flight: TaskTracker,
 }
@@ -149,8 +151,6 @@ pub struct ReplicaActor {
     catch_up: CatchUp,
     census: Census,
     doubtful: DoubtfulJobs,
-    /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
-    skipped: UidSet,
 }
 
 impl ReplicaActor {
@@ -177,7 +177,6 @@ impl ReplicaActor {
             catch_up: CatchUp::default(),
             census: Census::default(),
             doubtful: DoubtfulJobs::default(),
-            skipped: UidSet::default(),
         })
     }
 
@@ -221,7 +220,9 @@ impl ReplicaActor {
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
         let phase = ShardPhase::Active { jobs };
-        self.shards.insert(id, OwnedShard { actor, phase, waits, lacks_census: true, fence, in_flight });
+        let skipped = UidSet::default();
+        let shard = OwnedShard { actor, phase, waits, lacks_census: true, skipped, fence, in_flight };
+        self.shards.insert(id, shard);
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
             jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
@@ -342,14 +343,21 @@ impl ReplicaActor {
 
     /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>, arrived: Instant) {
-        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, .. }) = self.shards.get(&id) else {
+        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, skipped, .. }) =
+            self.shards.get_mut(&id)
+        else {
             return;
         };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
             if self.cx.config.ttl_controller {
                 actor.do_send(ForeignJobSeen(job.clone()));
             }
-            return self.count_external_job(&job);
+            if let Some(name) = &job.managed_by
+                && skipped.insert(job.uid.clone())
+            {
+                self.cx.metrics.job_controller.count_external(name);
+            }
+            return;
         }
         match job.may_have_pods() {
             Some(read) => {
@@ -361,31 +369,22 @@ impl ReplicaActor {
             None => {}
         }
         match &job.job {
-            Ok(_) => _ = self.skipped.remove(&job.uid),
-            Err(unserved) => self.report_unserved(&job, unserved),
+            Ok(_) => _ = skipped.remove(&job.uid),
+            Err(unserved) if skipped.insert(job.uid.clone()) => self.report_unserved(&job, unserved),
+            Err(_) => {}
         }
     }
 
-    fn count_external_job(&mut self, job: &ObservedJob) {
-        if let Some(name) = &job.managed_by
-            && self.skipped.insert(job.uid.clone())
-        {
-            self.cx.metrics.job_controller.count_external(name);
-        }
-    }
-
-    fn report_unserved(&mut self, job: &ObservedJob, unserved: &Unserved) {
-        if self.skipped.insert(job.uid.clone()) {
-            let (reason, message) = unserved.event();
-            self.cx.recorder.record(Event {
-                about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
-                kind: EventType::Warning,
-                reason: reason.into(),
-                message: message.into(),
-                at: self.cx.clock.now(),
-                must: false,
-            });
-        }
+    fn report_unserved(&self, job: &ObservedJob, unserved: &Unserved) {
+        let (reason, message) = unserved.event();
+        self.cx.recorder.record(Event {
+            about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+            kind: EventType::Warning,
+            reason: reason.into(),
+            message: message.into(),
+            at: self.cx.clock.now(),
+            must: false,
+        });
     }
 
     /// Everything known is of a history that is no more. All shards were dropped before.
@@ -395,7 +394,6 @@ impl ReplicaActor {
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.job_index = Arc::default();
         self.doubtful = DoubtfulJobs::default();
-        self.skipped.clear();
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
         }
@@ -403,11 +401,11 @@ impl ReplicaActor {
 
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
-        self.skipped.remove(uid);
         self.job_index.remove(uid);
         self.job_cache.remove(uid);
         // Pods may wait for it although it was never read.
-        if let Some(shard) = self.shards.get(&self.cx.config.shards.shard_of(&uid.to_string())) {
+        if let Some(shard) = self.shards.get_mut(&self.cx.config.shards.shard_of(&uid.to_string())) {
+            shard.skipped.remove(uid);
             shard.actor.do_send(JobVanished(job.clone()));
         }
         self.look_at_left_alone(job.namespace(), ctx);

@@ -237,27 +237,32 @@ impl ShardActor {
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         self.doubts.pod_shown(&uid, pod.pod.version);
-        self.deliver_to_job(pod, ctx);
-        self.no_longer_unseen(&uid);
-    }
-
-    /// Delivers a pod to its Job, and notifies the Job that held it before.
-    fn deliver_to_job(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
-        let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
         self.lost_to(&uid, job.as_ref());
-        let Some(job) = job else {
-            self.pod_owners.remove(&uid);
-            return self.orphan_pods.consider_shown(pod);
-        };
         self.orphan_pods.leave_other_jobs(&pod);
-        self.pod_feed.mark(&job, &uid);
+        match job {
+            Some(job) => {
+                self.deliver_to_job(&job, pod, ctx);
+                self.no_longer_unseen(&uid);
+            }
+            None => {
+                self.pod_owners.remove(&uid);
+                self.no_longer_unseen(&uid);
+                self.without_job(pod, ctx);
+            }
+        }
+    }
+
+    /// Delivers a pod to its Job.
+    fn deliver_to_job(&mut self, job: &JobId, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        let uid = pod.pod.uid.clone();
+        self.pod_feed.mark(job, &uid);
         if pod.pod.is_done() && !is(Mutant::CountedPodsHeld) {
             self.pod_owners.remove(&uid);
         } else {
-            self.pod_owners.insert(uid, &job);
+            self.pod_owners.insert(uid, job);
         }
-        self.deliver_pod(&job, pod, ctx);
+        self.deliver_pod(job, pod, ctx);
     }
 
     fn pod_vanished(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
@@ -267,7 +272,7 @@ impl ShardActor {
         if self.has_lost_label(pod, ctx) {
             return;
         }
-        self.orphan_pods.forget(pod);
+        self.orphan_pods.forget(uid);
         let holder = self.holder_of(uid).or_else(|| pod.job().cloned());
         // One with our finalizer is looked for.
         if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, &pod.pod)) {
@@ -285,7 +290,7 @@ impl ShardActor {
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
         self.doubts.list_begins();
-        self.orphan_pods.list_begins(self.owned.id);
+        self.orphan_pods.list_begins();
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 

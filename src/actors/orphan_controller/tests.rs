@@ -62,3 +62,42 @@ fn a_pod_that_has_lost_all_labels_is_released_once_its_job_is_gone() {
         assert_eq!(api.count(&["PATCH", "/pods/p"]), 1);
     });
 }
+
+#[derive(Message)]
+#[rtype(result = "[usize; 2]")]
+struct Held;
+
+impl Handler<Held> for OrphanController {
+    type Result = actix::MessageResult<Held>;
+
+    fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
+        actix::MessageResult(self.leader.as_ref().unwrap().orphan_pods.held())
+    }
+}
+
+/// No watch shows its end.
+#[test]
+fn a_pod_without_labels_is_kept_until_the_next_list_of_such_pods() {
+    run(async {
+        let mut lists = 0;
+        let api = TestApi::new(move |method, uri| {
+            let mut stripped = pod("p", "j");
+            stripped["metadata"]["labels"] = json!({});
+            match (method, uri.contains("watch=true")) {
+                ("GET", true) if uri.contains("sendInitialEvents") => refusal(422),
+                ("GET", false) if uri.contains("%21batch.kubernetes.io") => {
+                    lists += 1;
+                    if lists == 1 { list(7, &[stripped]) } else { list(8, &[]) }
+                }
+                ("GET", false) if uri.contains("/jobs/j") => refusal(500),
+                ("GET", false) => list(9, &[]),
+                _ => None,
+            }
+        });
+        let cx = replica(&api, BUILT_IN_CONTROLLER);
+        let leader = elected(&cx).await;
+        assert_eq!(leader.send(Held).await.unwrap(), [1, 0]);
+        sleep(super::STRIPPED + SOON).await;
+        assert_eq!(leader.send(Held).await.unwrap(), [0, 0]);
+    });
+}

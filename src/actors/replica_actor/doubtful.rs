@@ -57,8 +57,8 @@ impl ReplicaActor {
         }
         let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
         let ours = self.job_cache.get(&job.uid).map_or(self.cx.config.replaces_built_in(), manages);
-        let shard = self.cx.config.shards.shard_of(&job.uid.to_string());
-        if ours && self.shards.contains_key(&shard) && self.skipped.insert(job.uid.clone()) {
+        let shard = self.shards.get_mut(&self.cx.config.shards.shard_of(&job.uid.to_string()));
+        if ours && shard.is_some_and(|shard| shard.skipped.insert(job.uid.clone())) {
             self.cx.recorder.record(Event {
                 about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
                 kind: EventType::Warning,

@@ -22,10 +22,14 @@ use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::pod::Pod;
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pause before pods are listed again after a list that did not show all of them.
 pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
+/// The longest that a live list may take. What the watch shows is remembered for no longer, so a list that took longer is
+/// repeated.
+const LONGEST_LIST: Duration = Duration::from_secs(600);
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
@@ -36,9 +40,13 @@ pub(super) struct Doubts {
     next: u64,
     /// Those of them that need their pods shown again.
     to_show: JobSet,
-    /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
-    /// shows of them may be older.
-    shown: UidMap<u64>,
+    /// Pods that the watch has shown while lists were in progress, or that have left it: their versions, and when that was.
+    /// What a list shows of them may be older, if it had begun by then.
+    shown: UidMap<(u64, TokioInstant)>,
+    /// When pods are dropped from these that were shown before all lists in progress.
+    tidying: Tidying,
+    /// The last time at which a pod was shown or a list began.
+    ticked: Option<TokioInstant>,
     /// When the next look at the Jobs that wait is due.
     scheduled: Option<(TokioInstant, SpawnHandle)>,
     /// The lists that the Jobs of a namespace share.
@@ -93,9 +101,37 @@ impl Doubts {
     /// A pod is shown at this version, or has left the watch then.
     pub(super) fn pod_shown(&mut self, pod: &Uid, version: u64) {
         if self.is_listing() {
-            let shown = self.shown.entry(pod.clone()).or_default();
-            *shown = version.max(*shown);
+            let now = self.tick();
+            self.tidy(now);
+            let shown = self.shown.entry(pod.clone()).or_insert((version, now));
+            *shown = (version.max(shown.0), now);
         }
+    }
+
+    /// The time. It differs from all earlier ones, so that it is known whether a pod was shown before a list began.
+    fn tick(&mut self) -> TokioInstant {
+        let later = self.ticked.map(|last| last + Duration::from_nanos(1));
+        let now = later.map_or_else(TokioInstant::now, |later| later.max(TokioInstant::now()));
+        self.ticked = Some(now);
+        now
+    }
+
+    /// Drops what no list in progress may show as it was before. A namespace may have lists in progress at all times.
+    fn tidy(&mut self, now: TokioInstant) {
+        if !self.tidying.is_due(self.shown.len()) {
+            return;
+        }
+        let first = self.searches.first_begun().into_iter().chain(self.own.first_begun()).min();
+        let is_needed = |at: TokioInstant| {
+            first.is_some_and(|first| first <= at) && now.saturating_duration_since(at) <= LONGEST_LIST
+        };
+        self.shown.retain(|_, (_, at)| is_needed(*at));
+        self.tidying.done(self.shown.len());
+    }
+
+    /// The version at which a pod was shown since a list began.
+    fn shown_since(&self, begun: TokioInstant, pod: &Uid) -> Option<u64> {
+        self.shown.get(pod).filter(|(_, at)| *at >= begun).map(|(version, _)| *version)
     }
 
     /// A pod is gone, nobody knows since which version.
@@ -184,22 +220,22 @@ impl ShardActor {
 
     /// Begins the lists that Jobs wait for and that are not in progress.
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
-        if !self.doubts.is_listing() {
-            self.doubts.shown.clear();
-        }
         let mut jobs: Vec<(u64, JobId)> =
             self.doubts.jobs.iter().map(|(job, number)| (*number, job.clone())).collect();
         jobs.sort();
         let jobs = jobs.into_iter().map(|(_, job)| job);
         let (own, shared): (Vec<JobId>, Vec<JobId>) = jobs.partition(|job| self.chooses_pods(job));
+        if !self.doubts.is_listing() {
+            self.doubts.shown.clear();
+        }
         let now = TokioInstant::now();
         for job in own {
             if self.doubts.own.is_free(&job, now) {
-                self.seek_selected(job, now, ctx);
+                self.seek_selected(job, ctx);
             }
         }
         for jobs in self.doubts.searches.may_begin(shared, now) {
-            self.seek_shared(jobs, now, ctx);
+            self.seek_shared(jobs, ctx);
         }
         let waits = |namespace: &str| self.doubts.jobs.keys().any(|job| **job.namespace() == *namespace);
         let own = self.doubts.own.next(now, |job| self.doubts.jobs.contains_key(job));
@@ -217,7 +253,7 @@ impl ShardActor {
     }
 
     /// Looks for the pods that a Job's own selector selects.
-    fn seek_selected(&mut self, job: JobId, now: TokioInstant, ctx: &Context<Self>) {
+    fn seek_selected(&mut self, job: JobId, ctx: &Context<Self>) {
         self.doubts.jobs.remove(&job);
         let to_show: JobSet = self.doubts.to_show.take(&job).into_iter().collect();
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
@@ -227,11 +263,12 @@ impl ShardActor {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list });
         });
-        self.doubts.own.begin(job, now, AbortOnDropHandle::new(task));
+        let begun = self.doubts.tick();
+        self.doubts.own.begin(job, begun, AbortOnDropHandle::new(task));
     }
 
     /// Looks for the pods of these Jobs of a namespace in one list.
-    fn seek_shared(&mut self, jobs: Vec<JobId>, now: TokioInstant, ctx: &Context<Self>) {
+    fn seek_shared(&mut self, jobs: Vec<JobId>, ctx: &Context<Self>) {
         let Some(first) = jobs.first().cloned() else { return };
         let namespace = first.namespace().clone();
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
@@ -260,16 +297,25 @@ impl ShardActor {
             };
             shard.do_send(Sought { of: SoughtFor::Shared(of, jobs), to_show, list });
         });
-        self.doubts.searches.begin(namespace, now, AbortOnDropHandle::new(task));
+        let begun = self.doubts.tick();
+        self.doubts.searches.begin(namespace, begun, AbortOnDropHandle::new(task));
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
     fn pods_sought(&mut self, Sought { of, to_show, list }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
+        let begun = match &of {
+            SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace),
+            SoughtFor::Own(job) => self.doubts.own.begun(job),
+        };
+        // The Job is gone.
+        let Some(begun) = begun else { return };
+        let now = TokioInstant::now();
         let is_older = known.is_some_and(|known| list.version < known);
-        let is_useless = is_older || !to_show.is_empty() && known.is_none();
-        let (now, pause) = (TokioInstant::now(), if is_useless { DOUBT_PAUSE } else { RELIST_DELAY });
+        let is_forgotten = now.saturating_duration_since(begun) > LONGEST_LIST;
+        let is_useless = is_older || is_forgotten || !to_show.is_empty() && known.is_none();
+        let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
         let jobs = match of {
             SoughtFor::Shared(namespace, jobs) => {
                 self.doubts.searches.end(&namespace, now, pause);
@@ -293,11 +339,11 @@ impl ShardActor {
         self.doubts.to_show.extend(waiting);
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
-        self.show_pods(&to_show, &found, &list, ctx);
+        self.show_pods(&to_show, &found, &list, begun, ctx);
         let mut unshown: JobMap<Vec<Uid>> = JobMap::default();
         for pod in &list.pods {
             if pod.controller.is_none() {
-                if self.is_unknown(pod, !to_show.is_empty()) {
+                if self.is_unknown(pod, !to_show.is_empty(), begun) {
                     self.route_pod(pod.clone(), ctx);
                 }
                 continue;
@@ -311,7 +357,7 @@ impl ShardActor {
             } else if pod.pod.tracked
                 && self.pod_owners.job_of(uid).is_none()
                 && !self.unseen.contains(uid)
-                && !self.doubts.shown.contains_key(uid)
+                && self.doubts.shown_since(begun, uid).is_none()
             {
                 // The label is right, and the shard's watch has not shown it.
                 unshown.entry(job.clone()).or_default().push(uid.clone());
@@ -373,12 +419,13 @@ impl ShardActor {
         to_show: &JobSet,
         answered: &JobMap<UidSet>,
         list: &PodList,
+        begun: TokioInstant,
         ctx: &mut Context<Self>,
     ) {
         self.arrived = Instant::now();
         for pod in &list.pods {
             let is_meant = pod.job().is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
-            if is_meant && !self.is_older(pod) {
+            if is_meant && !self.is_older(pod, begun) {
                 if !self.is_labelled(pod) {
                     // It gets its label. What the watch brings of it from before is older than this.
                     self.unseen.answered(&pod.pod);
@@ -392,15 +439,15 @@ impl ShardActor {
     /// another shard, so that no watch shows it here. Or it has the label of this one, and only an actor that has panicked
     /// was shown it, before it could adopt or release it. Its Job may adopt it now; if the Job is gone, it is released.
     /// `in_full`: the list is one that shows rebuilt Jobs their pods.
-    fn is_unknown(&self, pod: &ObservedPod, in_full: bool) -> bool {
+    fn is_unknown(&self, pod: &ObservedPod, in_full: bool, begun: TokioInstant) -> bool {
         let uid = &pod.pod.uid;
-        let is_missed = !self.is_labelled(pod) || in_full && !self.is_older(pod);
+        let is_missed = !self.is_labelled(pod) || in_full && !self.is_older(pod, begun);
         is_missed && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
     }
 
-    /// Whether the watch has shown as much of a pod as a live list, or more.
-    fn is_older(&self, pod: &ObservedPod) -> bool {
-        self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version)
+    /// Whether the watch has shown as much of a pod as a live list, or more, since that list began.
+    fn is_older(&self, pod: &ObservedPod, begun: TokioInstant) -> bool {
+        self.doubts.shown_since(begun, &pod.pod.uid).is_some_and(|shown| shown >= pod.pod.version)
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
@@ -461,5 +508,42 @@ mod tests {
         let mut waiting: Vec<JobId> = all.clone();
         waiting.sort_by_key(|job| doubts.jobs[job]);
         assert_eq!(waiting[..10], all[50..]);
+    }
+
+    /// Tenants may keep lists in progress at all times, and one of them for ever.
+    #[tokio::test(start_paused = true)]
+    async fn pods_are_remembered_as_shown_only_as_long_as_a_list_may_show_them_as_they_were() {
+        for lasts in [Duration::from_secs(2), 100 * LONGEST_LIST] {
+            let mut doubts = Doubts::default();
+            for number in 0..10_000_u64 {
+                let list = JobId::from(if number % 2 == 0 { "even" } else { "odd" });
+                let is_due = |begun: TokioInstant| begun.elapsed() >= lasts;
+                if doubts.own.begun(&list).is_none_or(is_due) {
+                    let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+                    let begun = doubts.tick();
+                    doubts.own.begin(list.clone(), begun, task);
+                }
+                doubts.pod_shown(&(&*number.to_string()).into(), number);
+                tokio::time::advance(Duration::from_secs(1)).await;
+            }
+            let bound = if lasts < LONGEST_LIST { 16 } else { 4 * LONGEST_LIST.as_secs() as usize };
+            assert!(doubts.shown.len() <= bound, "{lasts:?}: {} pods", doubts.shown.len());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_shown_before_a_list_began_is_no_newer_than_the_list() {
+        let mut doubts = Doubts::default();
+        let begin = |doubts: &mut Doubts, list: &str| {
+            let begun = doubts.tick();
+            doubts.own.begin(list.into(), begun, AbortOnDropHandle::new(tokio::spawn(async {})));
+            begun
+        };
+        let first = begin(&mut doubts, "first");
+        doubts.pod_shown(&"p".into(), 7);
+        let second = begin(&mut doubts, "second");
+        assert_eq!([first, second].map(|begun| doubts.shown_since(begun, &"p".into())), [Some(7), None]);
+        doubts.pod_shown(&"p".into(), 8);
+        assert_eq!([first, second].map(|begun| doubts.shown_since(begun, &"p".into())), [Some(8); 2]);
     }
 }

@@ -210,13 +210,7 @@ impl ShardActor {
         } else if !self.remains_passivated(&id, ctx) {
             self.start(&id, ctx);
         }
-        for pod in self.orphan_pods.waiting_for(&id) {
-            // One that is counted needs no label any more.
-            match self.is_labelled(&pod) || pod.pod.is_done() {
-                true => self.route_pod(pod, ctx),
-                false => self.label(&pod, &id, ctx),
-            }
-        }
+        self.orphan_pods.waiting_for(&id).into_iter().for_each(|pod| self.route_pod(pod, ctx));
         self.job_known(&id, ctx);
         if self.is_newer_than_pods(&id) {
             self.show_again(&id, ctx);
@@ -412,13 +406,13 @@ impl ShardActor {
             self.owned.waits.write(job, None, None);
         }
         match reason {
+            ExitReason::Panic => self.job_broken(job, ctx),
             _ if self.jobs.get(&job).is_some_and(JobEntry::is_halted) => self.job_halted(&job, ctx),
             ExitReason::Over if self.jobs.get(&job).is_some_and(|entry| entry.left_alone) => {
                 self.pods_released(&job, ctx);
             }
             ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
-            ExitReason::Panic => self.job_broken(job, ctx),
         }
     }
 
@@ -459,6 +453,9 @@ impl ShardActor {
         if is(Mutant::PanickedJobNotRebuilt) {
             return;
         }
-        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| shard.rebuild(&id, ctx));
+        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
+            shard.rebuild(&id, ctx);
+            shard.release_for_deletion(&id, ctx);
+        });
     }
 }

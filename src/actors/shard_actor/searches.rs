@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::job::job_id::JobId;
+use crate::job::tidying::Tidying;
 
 /// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
 pub(super) const MAX_SOUGHT: usize = 50;
@@ -24,7 +25,11 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// The lists of each namespace, or of each Job.
 #[derive(Debug)]
-pub(super) struct Searches<K = Arc<str>>(HashMap<K, Search>);
+pub(super) struct Searches<K = Arc<str>> {
+    all: HashMap<K, Search>,
+    /// When rests that are over are dropped.
+    tidying: Tidying,
+}
 
 /// ```text
 ///  absent ──begin──> InProgress ──end──> Resting ──its time is over──> absent
@@ -35,21 +40,40 @@ enum Search {
     Resting { until: Instant },
 }
 
+impl Search {
+    fn begun(&self) -> Option<Instant> {
+        match self {
+            Self::InProgress { begun, .. } => Some(*begun),
+            Self::Resting { .. } => None,
+        }
+    }
+}
+
 impl<K> Default for Searches<K> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self { all: HashMap::new(), tidying: Tidying::default() }
     }
 }
 
 impl<K: Clone + Eq + Hash> Searches<K> {
     /// Whether a list is in progress.
     pub(super) fn is_listing(&self) -> bool {
-        self.0.values().any(|search| matches!(search, Search::InProgress { .. }))
+        self.all.values().any(|search| search.begun().is_some())
+    }
+
+    /// When the first of the lists in progress began.
+    pub(super) fn first_begun(&self) -> Option<Instant> {
+        self.all.values().filter_map(Search::begun).min()
+    }
+
+    /// When the list of this began, if it is in progress.
+    pub(super) fn begun(&self, of: &K) -> Option<Instant> {
+        self.all.get(of).and_then(Search::begun)
     }
 
     /// Whether a list of this may begin.
     pub(super) fn is_free(&self, of: &K, now: Instant) -> bool {
-        match self.0.get(of) {
+        match self.all.get(of) {
             None => true,
             Some(Search::InProgress { .. }) => false,
             Some(Search::Resting { until }) => *until <= now,
@@ -58,25 +82,28 @@ impl<K: Clone + Eq + Hash> Searches<K> {
 
     /// A list of this begins.
     pub(super) fn begin(&mut self, of: K, now: Instant, task: AbortOnDropHandle<()>) {
-        self.0.retain(|_, search| !matches!(search, Search::Resting { until } if *until <= now));
-        self.0.insert(of, Search::InProgress { begun: now, _task: task });
+        if self.tidying.is_due(self.all.len()) {
+            self.all.retain(|_, search| !matches!(search, Search::Resting { until } if *until <= now));
+            self.tidying.done(self.all.len());
+        }
+        self.all.insert(of, Search::InProgress { begun: now, _task: task });
     }
 
     /// The list of this has ended. The next begins after `pause` at the earliest.
     pub(super) fn end(&mut self, of: &K, now: Instant, pause: Duration) {
-        let Some(Search::InProgress { begun, .. }) = self.0.get(of) else { return };
-        let rest = (now.saturating_duration_since(*begun) * REST).min(LONGEST_REST).max(pause);
-        self.0.insert(of.clone(), Search::Resting { until: now + rest });
+        let Some(begun) = self.begun(of) else { return };
+        let rest = (now.saturating_duration_since(begun) * REST).min(LONGEST_REST).max(pause);
+        self.all.insert(of.clone(), Search::Resting { until: now + rest });
     }
 
     /// Ends the list, and the rest.
     pub(super) fn forget(&mut self, of: &K) {
-        self.0.remove(of);
+        self.all.remove(of);
     }
 
     /// When the first rest is over that goes on and that somebody waits for. One that is over holds up nobody.
     pub(super) fn next(&self, now: Instant, waits: impl Fn(&K) -> bool) -> Option<Instant> {
-        let rests = self.0.iter().filter_map(|(of, search)| match search {
+        let rests = self.all.iter().filter_map(|(of, search)| match search {
             Search::Resting { until } if *until > now && waits(of) => Some(*until),
             _ => None,
         });

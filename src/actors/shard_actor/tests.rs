@@ -4,6 +4,7 @@ mod answered;
 mod candidates;
 mod caught_up;
 mod foreign_jobs;
+mod held;
 mod large_templates;
 mod left_alone;
 #[cfg(feature = "test-hooks")]

@@ -17,6 +17,7 @@ use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
@@ -32,6 +33,10 @@ pub(super) struct UnseenPods {
     /// Pods that an answer has shown with the label, and its version. What the watch brings of them from before is old: a
     /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
     answered: UidMap<u64>,
+    /// The version that the watch has come to.
+    reached: u64,
+    /// When answers are dropped that the watch has come to: it shows no pod that was gone by then.
+    tidying: Tidying,
     /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
     nameless: UidMap<AbortOnDropHandle<()>>,
 }
@@ -71,11 +76,16 @@ impl UnseenPods {
 
     /// An answer has shown the pod as it is now, and the watch will come to that, too.
     pub(super) fn answered(&mut self, pod: &Pod) {
+        if self.tidying.is_due(self.answered.len()) {
+            self.answered.retain(|_, shown| *shown > self.reached);
+            self.tidying.done(self.answered.len());
+        }
         self.answered.insert(pod.uid.clone(), pod.version);
     }
 
     /// Whether an answer has shown the pod as it was later.
     pub(super) fn is_overtaken(&mut self, pod: &Pod) -> bool {
+        self.reached = pod.version.max(self.reached);
         let Some(shown) = self.answered.get(&pod.uid).copied() else { return false };
         if pod.version >= shown {
             self.answered.remove(&pod.uid);
@@ -86,6 +96,13 @@ impl UnseenPods {
     /// The shard's list is complete, at this version.
     pub(super) fn list_complete(&mut self, version: u64) {
         self.answered.retain(|_, shown| *shown > version);
+        self.reached = version;
+    }
+
+    /// The number of pods that are not seen.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.pods.len()
     }
 
     fn insert(&mut self, pod: Uid, unseen: Unseen) {
@@ -186,23 +203,43 @@ impl ShardActor {
         has_label_of(pod, self.owned.id)
     }
 
-    /// Takes in a pod of a Job of ours that has no label of this shard: it gets one.
+    /// Takes in a pod that has no label of this shard, and names a Job of ours, or may name one: it gets the label, if the Job
+    /// exists. Until then the pod is held for that Job, whether the Job is known yet or not.
     pub(super) fn label(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let uid = pod.pod.uid.clone();
         if self.unseen.holds(&uid, job, pod.pod.version) || self.pod_feed.is_draining() {
             return;
         }
+        let settling = (!self.jobs.contains_key(job)).then(|| self.orphan_pods.settle(pod, job));
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
         let (shard, labelled, job_uid) = (ctx.address(), uid.clone(), job.clone());
         let task = self.owned.unit.spawn("a labelling", async move {
             let refused = |message| {
                 shard.do_send(LabelRefused { pod: labelled.clone(), job: job_uid.clone(), message })
             };
-            if let Ok(found) = labelling.hold(refused).await {
+            let is_settled = match settling {
+                Some(settling) => !settling.await,
+                None => false,
+            };
+            let found = if is_settled { Ok(None) } else { labelling.hold(refused).await };
+            if let Ok(found) = found {
                 shard.do_send(Shown { pod: labelled, found });
             }
         });
         self.hide((uid, pod.pod.version), job, None, AbortOnDropHandle::new(task));
+    }
+
+    /// Takes in a pod without a known Job. One with the label of this shard waits until its Job is known, since the watch shows
+    /// its end. Any other that is tracked is held by a task. One that has ended and is not tracked needs nothing.
+    pub(super) fn without_job(&mut self, pod: Box<ObservedPod>, ctx: &Context<Self>) {
+        match pod.job().cloned() {
+            Some(job) if !self.is_labelled(&pod) => {
+                if pod.pod.tracked {
+                    self.label(&pod, &job, ctx);
+                }
+            }
+            _ => self.orphan_pods.consider_shown(pod),
+        }
     }
 
     /// A Job has a pod that the watch does not show: it gets its label, unless it needs none. `known`: the Job knows it.
@@ -455,7 +492,7 @@ impl ShardActor {
         for pod in pods {
             match self.job_of(&pod) {
                 Some(job) => self.label(&pod, &job, ctx),
-                None => self.orphan_pods.consider(pod),
+                None => self.without_job(pod, ctx),
             }
         }
         self.list_pods(ctx);
@@ -494,9 +531,12 @@ impl Handler<Shown> for ShardActor {
                 Some(_) => self.found_unlabelled(&found, false, ctx),
                 None => self.route_pod(found, ctx),
             },
-            Some(found) => match self.unseen.remove(&pod) {
-                Some((job, _)) if self.jobs.contains_key(&job) => self.label(&found, &job, ctx),
-                _ => self.orphan_pods.consider(found),
+            Some(found) => match self.unseen.job_of(&pod).cloned() {
+                Some(job) if self.jobs.contains_key(&job) => {
+                    self.unseen.remove(&pod);
+                    self.label(&found, &job, ctx);
+                }
+                _ => self.route_pod(found, ctx),
             },
             None => {
                 self.gone_unseen(&pod);
@@ -511,10 +551,10 @@ impl Handler<LabelRefused> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, LabelRefused { pod, job, message }: LabelRefused, _: &mut Self::Context) {
+        let Some(seen) = self.jobs.get(&job).map(JobEntry::seen) else { return };
         if !self.unseen.contains(&pod) || !self.unseen.unlabelled.insert(job.clone()) {
             return;
         }
-        let Some(seen) = self.jobs.get(&job).map(JobEntry::seen) else { return };
         let about = ObjectRef::job(&seen.namespace, &seen.name, job.uid());
         self.warn(about, "UnlabelledPod", message);
     }
@@ -523,6 +563,7 @@ impl Handler<LabelRefused> for ShardActor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::test_api::{observed_pod, pod};
 
     #[tokio::test]
     async fn a_job_is_held_back_by_pods_that_it_has_never_known() {
@@ -562,5 +603,18 @@ mod tests {
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"5".into()), Some((a, true)));
+    }
+
+    /// It is deleted before it has the label, so the watch shows neither it nor its end.
+    #[test]
+    fn an_answer_is_forgotten_once_the_watch_has_come_to_it() {
+        let mut unseen = UnseenPods::default();
+        let at = |name: &str, version| Pod { version, ..observed_pod(&pod(name, "j")).pod };
+        for version in 1..1_000 {
+            unseen.answered(&at(&version.to_string(), version));
+            assert!(!unseen.is_overtaken(&at("other", version.saturating_sub(10))));
+            assert!(unseen.is_overtaken(&at(&version.to_string(), version - 1)), "it is old");
+        }
+        assert!(unseen.answered.len() <= 64, "{}", unseen.answered.len());
     }
 }

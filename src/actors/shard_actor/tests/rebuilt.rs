@@ -181,3 +181,66 @@ fn a_pod_without_owner_that_only_the_actor_before_was_shown_is_adopted_or_releas
         });
     }
 }
+
+/// What makes its actor panic may do so again, and its status may exceed its share again and again.
+#[test]
+fn a_job_whose_actor_panics_when_it_is_left_alone_is_rebuilt_after_a_pause() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "GET" if is_live(uri) => list(150, &[labelled(at(110, "Running", pod("p", "j")))]),
+            "GET" if uri.contains("/jobs/j") => Some((200, with_a_pod())),
+            _ => None,
+        });
+        let (cx, panics) = shaky(&api);
+        let pods = vec![labelled(at(110, "Running", pod("p", "j")))];
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], no_census(), pods).await;
+        sleep(SOON).await;
+        panics.store(1, Ordering::Relaxed);
+        for version in [130, 131, 140] {
+            let mut seen = with_a_pod();
+            seen["metadata"]["resourceVersion"] = version.to_string().into();
+            let job = match version {
+                131 => observed_job(&seen).left_alone(9 << 20).into(),
+                _ => observed_job(&seen),
+            };
+            shard.0.do_send(JobSeen { job, arrived: Instant::now() });
+        }
+        sleep(SOON / 5).await;
+        assert_eq!((panics.load(Ordering::Relaxed), api.count(LIVE_LIST)), (0, 0), "{:?}", api.sent());
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(LIVE_LIST), 1, "{:?}", api.sent());
+    });
+}
+
+/// Live lists of others are in progress all the time, so that the shard remembers what the watch has shown.
+#[test]
+fn pods_that_were_shown_long_ago_are_shown_again_although_others_keep_lists_in_progress() {
+    run(async {
+        let failed = ["f", "g"].map(|name| {
+            let mut failed = labelled(at(110, "Failed", pod(name, "j")));
+            failed["metadata"]["finalizers"] = json!([]);
+            failed
+        });
+        let (found, mut lists) = (failed.clone(), 0);
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("own+in") => {
+                // The first is for pods to adopt. The next is in progress for good.
+                lists += 1;
+                if lists == 1 { list(100, &[]) } else { None }
+            }
+            _ if is_live(uri) => list(150, &found),
+            _ => None,
+        });
+        let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
+        let jobs = [known.clone(), manual_job(json!({"active": 1}))];
+        let shard = Shard::start(&api, &jobs, no_census(), vec![]).await;
+        sleep(4 * SOON).await;
+        shard.watched(failed.iter().map(applied).collect()).await;
+        sleep(4 * SOON).await;
+        known["metadata"]["resourceVersion"] = "160".into();
+        known["metadata"]["annotations"] = json!({"yardmaster.dev/failed-pods-limit": "0"});
+        shard.job(&known).await;
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(LIVE_LIST), api.count(&["DELETE", "/pods/"])), (1, 1), "{:?}", api.sent());
+    });
+}

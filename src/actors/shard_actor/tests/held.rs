@@ -1,0 +1,133 @@
+//! What a shard keeps of pods whose end its watch does not show: a tenant can make any number of them.
+
+use actix::MessageResult;
+
+use super::*;
+
+/// Time in which all that is refused is tried again.
+const LATER: Duration = Duration::from_secs(200);
+
+#[derive(Message)]
+#[rtype(result = "HeldPods")]
+struct Held;
+
+/// The numbers of pods in the tables of the shard.
+#[derive(Debug, PartialEq, Eq)]
+struct HeldPods {
+    waiting: usize,
+    releasing: usize,
+    unseen: usize,
+}
+
+const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0 };
+
+impl Handler<Held> for ShardActor {
+    type Result = MessageResult<Held>;
+
+    fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
+        let [waiting, releasing] = self.orphan_pods.held();
+        MessageResult(HeldPods { waiting, releasing, unseen: self.unseen.held() })
+    }
+}
+
+fn ended(mut pod: Value) -> Value {
+    pod["metadata"]["finalizers"] = json!([]);
+    at(120, "Failed", pod)
+}
+
+fn census(pod: &Value) -> CensusTaken {
+    CensusTaken { pods: [observed_pod(pod)].into(), ..no_census() }
+}
+
+/// A webhook refuses the label. The pod ends when its Job is gone, or is gone itself.
+#[test]
+fn a_pod_that_is_refused_its_label_is_not_kept_for_a_job_that_is_gone() {
+    for ends in ["ended", "gone"] {
+        run(async move {
+            let (over, is_over) = switch();
+            let api = TestApi::new(move |method, uri| match (method, is_over.load(Ordering::Relaxed)) {
+                ("PATCH", _) if uri.contains("/pods/p") => refusal(403),
+                ("GET", 0) if of_pod(method, uri, "p") => Some((200, at(110, "Running", pod("p", "j")))),
+                ("GET", _) if of_pod(method, uri, "p") && ends == "ended" => {
+                    Some((200, ended(pod("p", "j"))))
+                }
+                ("GET", 0) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                ("GET", _) => refusal(404),
+                _ => None,
+            });
+            let shard = Shard::start(&api, &[job("j", json!({}))], census(&pod("p", "j")), vec![]).await;
+            sleep(SOON).await;
+            assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen: 1, ..NONE }, "{ends}");
+            over.store(1, Ordering::Relaxed);
+            shard.0.send(JobVanished("j".into())).await.unwrap();
+            sleep(LATER).await;
+            assert_eq!(shard.0.send(Describe).await.unwrap().jobs, 0, "{ends}");
+            assert_eq!(shard.0.send(Held).await.unwrap(), NONE, "{ends}: {:?}", api.sent());
+        });
+    }
+}
+
+/// Its Job is another controller's, or gone, or not known yet.
+#[test]
+fn a_pod_in_a_census_whose_job_is_not_known_is_kept_only_while_its_job_may_become_known() {
+    for owner in ["another's", "gone", "ours"] {
+        run(async move {
+            let (gone, is_gone) = switch();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/jobs/j") && owner == "gone" => refusal(404),
+                "GET" if uri.contains("/jobs/j") => {
+                    let mut found = job("j", json!({}));
+                    if owner == "another's" {
+                        found["spec"]["managedBy"] = "example.com/other".into();
+                    }
+                    Some((200, found))
+                }
+                "PATCH" if uri.contains("/pods/p") && owner == "gone" => Some((200, ended(pod("p", "j")))),
+                "PATCH" if uri.contains("/pods/p") => refusal(403),
+                "GET" if of_pod(method, uri, "p") => match is_gone.load(Ordering::Relaxed) {
+                    0 => Some((200, at(110, "Running", pod("p", "j")))),
+                    _ => refusal(404),
+                },
+                _ => None,
+            });
+            let shard = Shard::start(&api, &[], census(&pod("p", "j")), vec![]).await;
+            sleep(4 * SOON).await;
+            let unseen = usize::from(owner == "ours");
+            assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen, ..NONE }, "{owner}");
+            assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), usize::from(owner == "gone"));
+            if owner == "ours" {
+                shard.job(&job("j", json!({}))).await;
+                sleep(4 * SOON).await;
+                assert_eq!(api.count(CREATION), 0, "the pod holds its Job back");
+            }
+            gone.store(1, Ordering::Relaxed);
+            sleep(LATER).await;
+            assert_eq!(shard.0.send(Held).await.unwrap(), NONE, "{owner}: {:?}", api.sent());
+            assert_eq!(api.count(CREATION) > 0, owner == "ours", "{owner}");
+        });
+    }
+}
+
+/// Live lists show pods of which the watch of the shard shows nothing.
+#[test]
+fn releases_that_have_ended_are_not_kept() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "PATCH" if uri.contains("/pods/") => refusal(404),
+            "GET" if uri.contains("/pods/") => refusal(404),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[], no_census(), vec![]).await;
+        for number in 0..100 {
+            let mut orphan = pod(&format!("p{number}"), "j");
+            orphan["metadata"]["ownerReferences"] = json!([]);
+            let list = PodList { version: 200, pods: vec![observed_pod(&orphan)], unreadable: vec![] };
+            let candidates = Candidates { job: "m".into(), doubted: UidMap::default(), list };
+            shard.0.send(candidates).await.unwrap();
+            sleep(SOON).await;
+        }
+        assert_eq!(api.count(&["PATCH", "/pods/"]), 100);
+        let held = shard.0.send(Held).await.unwrap();
+        assert!(held.releasing <= 4, "{held:?}");
+    });
+}
