@@ -34,6 +34,15 @@ pub struct PodList {
     _turn: ListTurn,
 }
 
+#[cfg(test)]
+impl PodList {
+    /// A list of these pods, in a turn that nobody else waits for.
+    pub async fn of(version: u64, pods: Vec<Box<ObservedPod>>) -> Self {
+        let gate = crate::cluster::read_gate::ReadGate::<()>::default();
+        Self { pods, unreadable: vec![], version, _turn: gate.list_turn(Length::Long, None, None).await }
+    }
+}
+
 /// A list whose turn goes on.
 struct Listed<T> {
     objects: Vec<T>,

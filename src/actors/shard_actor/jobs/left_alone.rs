@@ -78,12 +78,17 @@ impl ShardActor {
         let Some(entry) = self.jobs.get_mut(id) else { return };
         entry.enter(Stage::Broken { leaving: false }, ctx);
         entry.releases.refused(self.cx.config.limits().api_backoff, now);
-        let Some(again) = entry.releases.waits(now) else { return };
-        let id = id.clone();
-        ctx.run_later(clock::until(again, now), move |shard, ctx| {
-            if !shard.pod_owners.pods_of(&id).is_empty() {
-                shard.release_for_deletion(&id, ctx);
-            }
-        });
+        self.release_late_pods(id.clone(), ctx);
+    }
+
+    /// Releases what is known once the pause is over. A timer may be early by the clock that the pause ends by.
+    fn release_late_pods(&mut self, id: JobId, ctx: &mut Context<Self>) {
+        let now = self.cx.clock.now();
+        let Some(entry) = self.jobs.get(&id) else { return };
+        if let Some(again) = entry.releases.waits(now) {
+            ctx.run_later(clock::until(again, now), move |shard, ctx| shard.release_late_pods(id, ctx));
+        } else if !self.pod_owners.pods_of(&id).is_empty() {
+            self.release_for_deletion(&id, ctx);
+        }
     }
 }

@@ -121,7 +121,7 @@ fn releases_that_have_ended_are_not_kept() {
         for number in 0..100 {
             let mut orphan = pod(&format!("p{number}"), "j");
             orphan["metadata"]["ownerReferences"] = json!([]);
-            let list = PodList { version: 200, pods: vec![observed_pod(&orphan)], unreadable: vec![] };
+            let list = PodList::of(200, vec![observed_pod(&orphan)]).await;
             let candidates = Candidates { job: "m".into(), doubted: UidMap::default(), list };
             shard.0.send(candidates).await.unwrap();
             sleep(SOON).await;
