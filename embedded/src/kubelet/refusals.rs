@@ -197,10 +197,10 @@ mod tests {
         let at = |path: &str| json!({"mountPath": path});
         let host = || json!({"hostPath": {"path": "/data"}});
         let refused = ["containers[0].volumeMounts[0].mountPath"];
-        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls /work"), refused);
-        assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), "ls $YARDMASTER_VOLUME_WORK_DIR"), [""; 0]);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), "ls /work"), refused);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), "ls $YARDMASTER_VOLUME_WORK_DIR"), [""; 0]);
         for other in ["$YARDMASTER_VOLUME_WORK_DIR_2", "$MY_YARDMASTER_VOLUME_WORK_DIR"] {
-            assert_eq!(mounts(json!({"emptyDir": {}}), at("/work"), &format!("ls {other}")), refused);
+            assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), &format!("ls {other}")), refused);
         }
         assert_eq!(mounts(host(), at("/data/"), "ls"), [""; 0]);
         assert_eq!(mounts(host(), at("/other"), "ls"), refused);
@@ -236,7 +236,7 @@ mod tests {
                 "volumes": [{"name": "v", "emptyDir": {}}, volume],
                 "containers": [{
                     "name": "c", "command": ["ls", "$(YARDMASTER_VOLUME_V)"], "workingDir": directory,
-                    "volumeMounts": [{"name": "v", "mountPath": "/work"}, {"name": "h", "mountPath": "/data"}],
+                    "volumeMounts": [{"name": "v", "mountPath": "/volume"}, {"name": "h", "mountPath": "/data"}],
                 }],
             }))
         };
@@ -249,11 +249,11 @@ mod tests {
             ("below/../../..", true),
             ("/data", false),
             ("/data/below", false),
-            ("/workshop", false),
-            ("/work", true),
-            ("/work/", true),
-            ("/work/below", true),
-            ("/work/../etc", true),
+            ("/volumes", false),
+            ("/volume", true),
+            ("/volume/", true),
+            ("/volume/below", true),
+            ("/volume/../etc", true),
         ] {
             let refused: &[&str] = if is_refused { &["containers[0].workingDir"] } else { &[] };
             assert_eq!(starts(directory, host()), refused, "{directory}");
