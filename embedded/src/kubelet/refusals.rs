@@ -197,7 +197,7 @@ mod tests {
         let at = |path: &str| json!({"mountPath": path});
         let host = || json!({"hostPath": {"path": "/data"}});
         let refused = ["containers[0].volumeMounts[0].mountPath"];
-        assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), "ls /work"), refused);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), "ls /volume"), refused);
         assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), "ls $YARDMASTER_VOLUME_WORK_DIR"), [""; 0]);
         for other in ["$YARDMASTER_VOLUME_WORK_DIR_2", "$MY_YARDMASTER_VOLUME_WORK_DIR"] {
             assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), &format!("ls {other}")), refused);
