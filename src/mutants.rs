@@ -107,6 +107,8 @@ mutants! {
     IndexFailuresForgotten,
     /// An index whose success is not recorded yet gets another pod.
     UnrecordedSuccessForgotten,
+    /// A pod counts as active only until its removal is sent, not until that is answered.
+    ActiveUntilRemovalSent,
     /// A status is not written if no more has changed than how many pods are active, ready or terminating.
     GaugesNotWritten,
     /// The success policy is never met.

@@ -5,6 +5,7 @@ mod extras;
 mod generate;
 mod later;
 mod news;
+pub(crate) mod queued;
 mod rare;
 mod storms;
 mod strangers;

@@ -40,9 +40,7 @@ impl From<DecodeError> for GangError {
 impl From<WriteError> for GangError {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Fenced | WriteError::Withdrawn | WriteError::NamespaceTerminating(_) => {
-                Self::Transient(None)
-            }
+            WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Transient(None),
             WriteError::Invalid(why) => Self::Permanent(why.into()),
             other => Self::Transient(Some(other.to_string())),
         }

@@ -35,7 +35,6 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Turn;
 use crate::cluster::wire::ObservedJob;
 use crate::job::end;
-use crate::job::job_id::JobId;
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
 use crate::job::plan::{JobEvent, Plan, Wait};
@@ -108,8 +107,7 @@ pub struct JobActor {
 
 /// Notifies the shard when the actor is dropped, for whatever reason.
 struct EndNotice {
-    job: JobId,
-    inbox: Inbox<JobInput>,
+    requests: Arc<Requests>,
     reason: ExitReason,
     shard: Recipient<JobReport>,
 }
@@ -118,9 +116,12 @@ impl Drop for EndNotice {
     fn drop(&mut self) {
         if self.reason != ExitReason::Passivated {
             // What still comes, such as the turn of a status, is for nobody.
-            drop(self.inbox.close());
+            drop(self.requests.inbox.close());
         }
-        self.shard.do_send(JobReport::Ended { job: self.job.clone(), reason: self.reason });
+        if self.reason == ExitReason::Panic {
+            self.requests.withdraw();
+        }
+        self.shard.do_send(JobReport::Ended { job: self.requests.job.clone(), reason: self.reason });
     }
 }
 
@@ -132,8 +133,7 @@ impl JobActor {
         requests: Arc<Requests>,
         shard: Recipient<JobReport>,
     ) -> Self {
-        let inbox = requests.inbox.clone();
-        let notice = EndNotice { job: requests.job.clone(), inbox, reason: ExitReason::Panic, shard };
+        let notice = EndNotice { requests: requests.clone(), reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
             tracer: JobTracer::new(&requests.trace, &job, requests.ownership()),
@@ -167,10 +167,17 @@ impl JobActor {
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
-        self.caught_up |= self.requests.caught_up.get();
         if self.rest.lasts() && self.lifecycle != Lifecycle::Draining {
             return;
         }
+        self.take_in_all(ctx);
+        if let Some(rest) = self.rest.begin() {
+            ctx.run_later(rest, |actor, ctx| actor.work(ctx));
+        }
+    }
+
+    fn take_in_all(&mut self, ctx: &mut Context<Self>) {
+        self.caught_up |= self.requests.caught_up.get();
         let (inputs, event) = self.inbox.take_timed();
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
         if has_failed && self.lifecycle != Lifecycle::Draining {
@@ -185,9 +192,6 @@ impl JobActor {
             self.meter.input(&input, &self.state);
             self.take_in(input);
             self.meter.follow(&self.state);
-        }
-        if let Some(rest) = self.rest.begin() {
-            ctx.run_later(rest, |actor, ctx| actor.work(ctx));
         }
         if self.lifecycle != Lifecycle::Ready {
             self.status_turn = StatusTurn::None;
@@ -490,6 +494,7 @@ impl JobActor {
             }
         }
         if plan.withdraw {
+            self.rest.withdraws(self.state.pods.pending_creates());
             self.requests.creations.withdraw();
         }
         for pod in plan.releases {
@@ -609,6 +614,7 @@ impl Handler<Halt> for JobActor {
         self.work(ctx);
         self.report_pod_events();
         self.tracer.left(self.now());
+        self.requests.withdraw();
         self.end(ExitReason::Over, ctx);
     }
 }

@@ -4,7 +4,7 @@
 //! answer was lost, is reported as such. The rules decide when to retry, and names, UIDs and versions in the
 //! requests make a retry harmless.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -53,18 +53,19 @@ impl CreationRight {
         Self { whole: fence.clone(), part: Mutex::new(fence.part()) }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Fence> {
+        // Poisoning is ignored: a fence is replaced in one step.
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The right of a creation that is wanted now.
     pub fn current(&self) -> Fence {
-        self.part.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
     /// Keeps back the creations that have yet to leave.
     pub fn withdraw(&self) {
-        let part = std::mem::replace(
-            &mut *self.part.lock().unwrap_or_else(PoisonError::into_inner),
-            self.whole.part(),
-        );
-        part.withdraw();
+        std::mem::replace(&mut *self.lock(), self.whole.part()).withdraw();
     }
 }
 
@@ -76,7 +77,7 @@ pub struct Requests {
     pub shard: ShardId,
     /// How often the shard has been claimed.
     pub epoch: u64,
-    /// The right to act for the shard.
+    /// The actor's part of the right to act for the shard.
     pub fence: Fence,
     /// The part of that right by which pods of the Job are created.
     pub creations: CreationRight,
@@ -103,6 +104,12 @@ impl Requests {
     /// The Job's owner, in its trace.
     pub fn ownership(&self) -> Ownership {
         Ownership { shard: self.shard.0, epoch: self.epoch, taken_over: self.taken_over }
+    }
+
+    /// Keeps back what has yet to leave: the actor is no more, and another one may ask for the same again.
+    pub(super) fn withdraw(&self) {
+        self.fence.withdraw();
+        self.creations.current().withdraw();
     }
 
     /// Puts a write into the gate.
@@ -173,8 +180,8 @@ impl Requests {
         let PodManifest { name, body, encoding } = manifest;
         let place = new.place;
         let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
-        let order =
-            Order { behind: new.behind, fence: self.creations.current(), ..self.order(Priority::Create) };
+        let right = self.creations.current();
+        let order = Order { behind: new.behind, fence: right.clone(), ..self.order(Priority::Create) };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
@@ -202,8 +209,10 @@ impl Requests {
                 Err(WriteError::NamespaceTerminating(_)) => {
                     (Created::NamespaceTerminating, RequestEvent::Nothing)
                 }
+                Err(WriteError::Fenced) if right.is_withdrawn() => {
+                    (Created::Withdrawn, RequestEvent::Nothing)
+                }
                 Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
-                Err(WriteError::Withdrawn) => (Created::Withdrawn, RequestEvent::Nothing),
                 Err(WriteError::Unknown(_)) if is(Mutant::LostCreationUnderNewName) => {
                     (Created::NameTaken, RequestEvent::Nothing)
                 }
@@ -392,7 +401,7 @@ impl Requests {
         self.cx.reads.find_job(&self.job).await.ok().flatten()
     }
 
-    /// Reads the Job live. Retries until an answer has its status or the fence of the shard is closed.
+    /// Reads the Job live. Retries until an answer has its status, or the actor's right has ended.
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
@@ -402,10 +411,13 @@ impl Requests {
                     Ok(job) if job.as_ref().is_none_or(|job| job.job.is_ok()) => return JobInput::Read(job),
                     _ if this.fence.is_closed() => return JobInput::Unread,
                     // What is known is in doubt, and this does not settle it.
-                    Ok(_) => log_job!(warn, this.name(), "a Job of an unknown completion mode was read"),
+                    Ok(_) => log_job!(warn, this.name(), "a Job that cannot be served was read"),
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
-                backoff.pause().await;
+                tokio::select! {
+                    () = backoff.pause() => {}
+                    () = this.fence.closed() => return JobInput::Unread,
+                }
             }
         });
     }
@@ -473,7 +485,7 @@ fn changed(answer: Answer) -> Changed {
 
 fn refused(refusal: &WriteError) -> RequestEvent {
     match refusal {
-        WriteError::Fenced | WriteError::Withdrawn => RequestEvent::Nothing,
+        WriteError::Fenced => RequestEvent::Nothing,
         refusal => RequestEvent::Refused(refusal.to_string().into()),
     }
 }

@@ -187,11 +187,12 @@ impl Connections {
     }
 }
 
-/// Whether a connection failed. If an answer came that cannot be parsed, only its own connection is of no more use.
+/// Whether a connection failed. If an answer came that cannot be parsed, only its own connection is of no more use. So it is with
+/// a request that was kept back at the last moment.
 fn is_of_connection(error: &BoxError) -> bool {
     let Some(error) = error.downcast_ref::<legacy::Error>() else { return false };
     let cause = error.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
-    !cause.is_some_and(hyper::Error::is_parse)
+    !cause.is_some_and(|cause| cause.is_parse() || cause.is_user())
 }
 
 impl Shared {

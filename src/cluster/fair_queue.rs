@@ -67,14 +67,15 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         Self { behind, ..self }
     }
 
-    /// Items that are not wanted any more are dropped when they would be returned. They take no turn.
+    /// Items that are not wanted any more take no turn. They are dropped when they would be returned, or when their flow would
+    /// need more memory.
     pub(super) fn without(self, is_unwanted: fn(&T) -> bool) -> Self {
         Self { is_unwanted, ..self }
     }
 
     pub(super) fn push(&mut self, priority: P, group: G, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
-        level.flows(group, self.behind).push(flow, item);
+        level.len -= level.flows(group, self.behind).push(flow, item, self.is_unwanted);
     }
 
     /// Puts back an item that was taken too early: it is the next of its priority.

@@ -124,7 +124,7 @@ impl Fence {
         if is(Mutant::FenceOff) {
             return std::future::pending().await;
         }
-        if self.is_closed() || self.is_withdrawn() {
+        if self.is_closed() {
             return;
         }
         match withdrawing {
@@ -142,13 +142,13 @@ impl Fence {
     }
 
     fn is_open_at(&self, now: Instant) -> bool {
-        is(Mutant::FenceOff)
-            || (!self.is_closed() && !self.is_withdrawn() && self.lasts_from(now) != Some(Duration::ZERO))
+        is(Mutant::FenceOff) || (!self.is_closed() && self.lasts_from(now) != Some(Duration::ZERO))
     }
 
-    /// Whether the fence is closed for good. One that is merely not open may be extended again.
+    /// Whether the fence is closed for good, or this part of the right withdrawn. One that is merely not open may be extended
+    /// again.
     pub fn is_closed(&self) -> bool {
-        self.right.closed.load(Ordering::Acquire)
+        self.right.closed.load(Ordering::Acquire) || self.is_withdrawn()
     }
 
     /// How long the right lasts, unless it is renewed; `None` without end. Closing the fence does not shorten it.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, storms,
-    strangers, tenant, together, wider,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, queued,
+    storms, strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -61,6 +61,7 @@ pub fn generate(seed: u64) -> Plan {
     later::add(&mut plan);
     tenant::add(&mut plan);
     together::add(&mut plan);
+    queued::add(&mut plan);
     plan
 }
 

@@ -46,6 +46,7 @@ fn ends(chance: &mut Chance, plan: &mut Plan, number: usize) {
     plan.steps.extend((0..pods).map(|nth| user(at, number, UserAct::DeletePod { nth, force: false })));
 }
 
-fn user(at: Time, job: usize, act: UserAct) -> Step {
+/// A step of a user.
+pub(super) fn user(at: Time, job: usize, act: UserAct) -> Step {
     Step { at, act: Act::User { job, act } }
 }

@@ -13,6 +13,8 @@ use crate::job::state::JobState;
 
 /// Rest for each pod that may mean something else. To look at one takes about 1 µs.
 const REST_OF_POD: Duration = Duration::from_micros(5);
+/// Rest for each creation that is withdrawn. To make a pod takes about 10 µs.
+const REST_OF_CREATION: Duration = Duration::from_micros(100);
 /// Rest for each byte of the lists in both statuses, of which an interval takes 11. To compare one takes about 0.05 µs.
 const REST_OF_BYTE: Duration = Duration::from_nanos(25);
 /// A shorter rest is none: no thread is held up by that.
@@ -40,6 +42,12 @@ impl Rest {
             false => lists.iter().map(|status| status.list_bytes()).sum(),
         };
         self.due = self.due.saturating_add(after(pods, bytes)).min(MOST);
+    }
+
+    /// So many creations are withdrawn. The pods were made for nothing.
+    pub(super) fn withdraws(&mut self, creations: usize) {
+        let rest = REST_OF_CREATION.saturating_mul(u32::try_from(creations).unwrap_or(u32::MAX));
+        self.due = self.due.saturating_add(rest).min(MOST);
     }
 
     /// Begins the rest that is due, if one is. Returns how long it lasts.

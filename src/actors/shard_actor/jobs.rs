@@ -382,7 +382,7 @@ impl ShardActor {
             cx: self.cx.for_job(id),
             shard: self.owned.id,
             epoch: self.owned.epoch,
-            fence: self.owned.fence.clone(),
+            fence: self.owned.fence.part(),
             creations: CreationRight::of(&self.owned.fence),
             in_flight: self.owned.in_flight.clone(),
             inbox,

@@ -49,12 +49,21 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         self.flows.is_empty()
     }
 
-    /// Adds an item. A flow that had none has the last turn.
-    pub(super) fn push(&mut self, flow: F, item: T) {
-        match self.flows.get_mut(&flow) {
-            Some(known) => known.items.push_back(item),
-            None => self.enter(flow, self.last_turn(), VecDeque::from([item])),
+    /// Adds an item. A flow that had none has the last turn. Where a flow would need more memory, its unwanted items are
+    /// dropped first, so they never take more than those that are wanted. Returns how many were dropped.
+    pub(super) fn push(&mut self, flow: F, item: T, is_unwanted: impl Fn(&T) -> bool) -> usize {
+        let Some(Flow { items, .. }) = self.flows.get_mut(&flow) else {
+            self.enter(flow, self.last_turn(), VecDeque::from([item]));
+            return 0;
+        };
+        let before = items.len();
+        if before == items.capacity() {
+            items.retain(|item| !is_unwanted(item));
+            items.reserve(items.len() + 1);
         }
+        let dropped = before - items.len();
+        items.push_back(item);
+        dropped
     }
 
     /// Puts back an item that was taken too early: it is the next, in the same turn.
@@ -144,6 +153,19 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn unwanted_items_take_no_more_memory_than_those_that_are_wanted() {
+        let mut flows = Flows::new(|_| 0);
+        let mut dropped = 0;
+        for item in 0..100_000_u32 {
+            dropped += flows.push('f', item, |item| item % 1_000 != 0);
+        }
+        let items = &flows.flows[&'f'].items;
+        assert!(items.capacity() <= 512, "room for {}", items.capacity());
+        assert_eq!(items.len() + dropped, 100_000);
+        assert_eq!(items.iter().filter(|item| *item % 1_000 == 0).count(), 100);
+    }
+
     fn drain(flows: &mut Flows<u8, (u8, u32)>) -> Vec<(u8, u32)> {
         std::iter::from_fn(|| flows.pop()).collect()
     }
@@ -156,9 +178,9 @@ mod tests {
     fn every_other_item_is_of_the_flow_that_is_nearest_to_its_end() {
         let mut flows = Flows::new(behind);
         for flow in 0..3 {
-            (0..3).rev().for_each(|behind| flows.push(flow, (flow, behind)));
+            (0..3).rev().for_each(|behind| _ = flows.push(flow, (flow, behind), |_| false));
         }
-        flows.push(9, (9, 0));
+        flows.push(9, (9, 0), |_| false);
         let order = drain(&mut flows);
         assert_eq!(order, [(0, 2), (9, 0), (1, 2), (0, 1), (2, 2), (0, 0), (1, 1), (1, 0), (2, 1), (2, 0)]);
         assert!(flows.is_empty() && flows.shortest.is_empty() && flows.circle.is_empty());
@@ -167,7 +189,7 @@ mod tests {
     #[test]
     fn an_item_put_back_is_next_whatever_is_shorter() {
         let mut flows = Flows::new(behind);
-        [(0, 7), (0, 6), (1, 0), (2, 0)].into_iter().for_each(|item| flows.push(item.0, item));
+        [(0, 7), (0, 6), (1, 0), (2, 0)].into_iter().for_each(|item| _ = flows.push(item.0, item, |_| false));
         let first = flows.pop().unwrap_or_default();
         flows.put_back(0, first);
         assert_eq!(flows.peek(), Some(&(0, 7)));
@@ -185,7 +207,7 @@ mod tests {
             for (flow, behind, act) in steps {
                 let at = usize::from(flow);
                 if act < 4 {
-                    flows.push(flow, (flow, behind, pushed[at]));
+                    flows.push(flow, (flow, behind, pushed[at]), |_| false);
                     pushed[at] += 1;
                     continue;
                 }

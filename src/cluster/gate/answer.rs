@@ -35,12 +35,9 @@ pub enum Answer {
 /// and when to repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// The shard is no longer ours; the write did not leave.
+    /// The shard is no longer ours, or this part of the right was withdrawn; the write did not leave.
     #[error("the shard is no longer owned")]
     Fenced,
-    /// It was [withdrawn](crate::cluster::fence::Fence::withdraw); the write did not leave.
-    #[error("no longer wanted")]
-    Withdrawn,
     /// The name is taken.
     #[error("{0}")]
     AlreadyExists(Box<str>),
@@ -85,10 +82,7 @@ pub enum WriteError {
 
 /// Why a write did not leave through this fence. Only what a lost claim keeps back counts.
 pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
-    if fence.is_withdrawn() {
-        return WriteError::Withdrawn;
-    }
-    if !fence.is_handed_over() {
+    if !fence.is_handed_over() && !fence.is_withdrawn() {
         metrics.fenced_writes.inc();
     }
     WriteError::Fenced
@@ -100,12 +94,7 @@ impl WriteError {
         // Of an object that exists, only a proxy says that it does not find it: the API server's own word is `Gone`.
         !matches!(
             self,
-            Self::Fenced
-                | Self::Withdrawn
-                | Self::Busy { .. }
-                | Self::NotFound(_)
-                | Self::Unknown(_)
-                | Self::Server { .. }
+            Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }
         )
     }
 

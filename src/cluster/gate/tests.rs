@@ -385,10 +385,10 @@ async fn a_part_of_a_right_that_is_withdrawn_stops_its_waiting_writes_only() {
     bench.seen.recv().await.unwrap();
     part.withdraw();
     assert!(matches!(first.await.unwrap(), Ok(Answer::Pod(_))));
-    assert_eq!(second.await.unwrap_err(), WriteError::Withdrawn);
+    assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
     assert!(later.await.unwrap().is_ok());
     let too_late = bench.gate.submit(through(&part), create("too late")).await;
-    assert_eq!(too_late.unwrap_err(), WriteError::Withdrawn);
+    assert_eq!(too_late.unwrap_err(), WriteError::Fenced);
     assert_eq!((bench.bodies(), bench.metrics.fenced_writes.get()), (vec!["later".to_owned()], 0));
 }
 

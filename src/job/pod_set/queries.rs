@@ -11,6 +11,7 @@ use crate::job::index_set::IndexSet;
 use crate::job::pod::{Place, Pod};
 use crate::job::spec::Completion;
 use crate::job::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 
 impl PodSet {
     /// Number of pods that are pending or running and not being deleted, without those whose removal has been sent.
@@ -22,10 +23,12 @@ impl PodSet {
     /// left may give its place to others.
     pub fn gauges(&self) -> Gauges {
         let queues = &self.queues;
+        let early = is(Mutant::ActiveUntilRemovalSent);
+        let (going, going_ready) = if early { (0, 0) } else { (queues.going, queues.going_ready) };
         Gauges {
-            active: queues.active.len() + queues.going,
-            ready: queues.ready + queues.going_ready,
-            terminating: queues.leaving.len() - queues.going,
+            active: queues.active.len() + going,
+            ready: queues.ready + going_ready,
+            terminating: queues.leaving.len() - going,
         }
     }
 
