@@ -368,7 +368,7 @@ impl Checks {
             self.over = true;
             let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
             let phantoms = self.before_restore.iter().filter(taken_back).count();
-            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.restored, phantoms) {
+            if let Some((promise, what)) = finals::check(now, plan, ledger, slots, self.restored, phantoms) {
                 self.violated(promise, now, what);
             }
             // Replicas that hear late of things have work a little longer.

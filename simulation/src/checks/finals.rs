@@ -114,8 +114,9 @@ fn is_anothers(plan: &Plan, job: &JobFacts) -> bool {
     job.exists && !is_ours(plan, job) && !is_in_namespace(&job.object)
 }
 
-/// What does not hold at the end. `restored`: when etcd was. `phantoms` are pods that this took back.
+/// What does not hold at the end, `now`. `restored`: when etcd was. `phantoms` are pods that this took back.
 pub(super) fn check(
+    now: Time,
     plan: &Plan,
     ledger: &Ledger,
     slots: &[Slot],
@@ -145,8 +146,12 @@ pub(super) fn check(
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
         // A tenant's Job goes on for as long as its pods have finalizers of somebody else, and its pods run again if it writes so.
-        let goes_on =
-            |job: &String| ledger.jobs.get(job).is_some_and(|job| job.exists && job.finished.is_none());
+        // What has just ended a replica hears of a little later.
+        let heard = 2 * plan.settings.lag();
+        let goes_on = |job: &String| {
+            let job = ledger.jobs.get(job).filter(|job| job.exists);
+            job.is_some_and(|job| job.finished.is_none_or(|finished| finished + heard >= now))
+        };
         let is_live = |pod: &&PodFacts| {
             pod.is_tracked() || pod.exists && (runs_again(pod) || pod.job.as_ref().is_some_and(goes_on))
         };

@@ -44,7 +44,7 @@ impl Lingering {
                 false => _ = self.since.remove(uid),
             }
         }
-        let long = LONG + plan.settings.lag();
+        let long = LONG + plan.settings.lag() + plan.removals_wait();
         let (uid, since) = self.since.iter().find(|(_, since)| now.since(**since) > long)?;
         let name = ledger.jobs.get(uid)?.name().1;
         Some(format!("{name} has had more active pods than it wants since {since}"))

@@ -1,6 +1,9 @@
 //! Jobs that are left alone since their status is too long.
 
 use super::*;
+use crate::cluster::gate::Priority;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::QueueLabels;
 
 /// Longer than the first pauses between two releases.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -126,4 +129,45 @@ fn the_pods_of_a_job_that_is_left_alone_are_released_when_it_is_deleted() {
             assert_eq!(report.jobs, 0, "{case}");
         });
     }
+}
+
+/// The writes that wait in the gate.
+fn waiting(metrics: &Metrics) -> i64 {
+    let depth = |priority: Priority| {
+        let labels = QueueLabels { priority: priority.as_str() };
+        metrics.write_queue_depth.get_or_create_owned(&labels).get()
+    };
+    Priority::ALL.into_iter().map(depth).sum()
+}
+
+/// A webhook holds up the removal of its pods, and somebody writes its status so that it is left alone and served in turns.
+#[test]
+fn what_a_halted_actor_has_asked_for_waits_no_longer() {
+    run(async {
+        let suspended = |version| {
+            let mut job = job_at(version);
+            (job["spec"]["suspend"], job["spec"]["parallelism"]) = (true.into(), 900.into());
+            job
+        };
+        let pods: Vec<Value> = (0..900).map(|number| running(&format!("p{number}"))).collect();
+        let found = pods.clone();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if is_live(uri) => list(150, &found),
+            _ => None,
+        });
+        let cx = replica(&api, BUILT_IN_CONTROLLER);
+        let metrics = cx.metrics.clone();
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[suspended(100)], no_census(), pods).await;
+        sleep(SOON).await;
+        let first = waiting(&metrics);
+        assert!(first > 50, "{first} wait");
+        for turn in 1..10 {
+            shard.0.send(left_alone(&suspended(100 + 20 * turn))).await.unwrap();
+            sleep(SOON).await;
+            shard.job(&suspended(110 + 20 * turn)).await;
+            sleep(4 * SOON).await;
+        }
+        let last = waiting(&metrics);
+        assert!(last <= 2 * first, "{last} wait, after {first} at first");
+    });
 }
