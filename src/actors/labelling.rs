@@ -101,7 +101,10 @@ impl Labelling {
                 }
                 _ => {}
             }
-            backoff.pause().await;
+            tokio::select! {
+                () = backoff.pause() => {}
+                () = self.fence.closed() => return Err(Fenced),
+            }
         }
     }
 

@@ -33,8 +33,12 @@ impl Requests {
         let (this, right) = (self.clone(), self.creations.current());
         // A drain of the shard does not wait for turns and reads, of which a Job may want thousands.
         self.run_after(async move {
-            let permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)).await;
-            if right.is_withdrawn() {
+            let permit = tokio::select! {
+                biased;
+                () = right.closed() => None,
+                permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)) => Some(permit),
+            };
+            if permit.is_none() {
                 return this.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: Created::Withdrawn,

@@ -43,7 +43,7 @@ pub struct OrphanPods {
     /// Pods whose Job is being looked for, and what follows from that.
     checking: UidMap<Check>,
     /// Pods that are being released, or were not long ago.
-    releasing: UidMap<AbortOnDropHandle<()>>,
+    releasing: UidMap<UnderWay>,
     /// When releases that have ended are dropped: no watch may show what has become of their pods.
     tidying: Tidying,
     /// When pods may be released again.
@@ -115,19 +115,19 @@ impl OrphanPods {
     fn release(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
         if self.tidying.is_due(self.releasing.len()) {
-            self.releasing.retain(|_, release| !release.is_finished());
+            self.releasing.retain(|_, release| !release.task.is_finished());
             self.tidying.done(self.releasing.len());
         }
         // One that was adopted meanwhile may be an orphan again. As long as a release pauses, the newest reading counts.
-        let may_begin = self.releasing.get(uid).is_none_or(AbortOnDropHandle::is_finished);
+        let may_begin = self.releasing.get(uid).is_none_or(|release| release.task.is_finished());
         if may_begin || self.pauses.is_pausing(uid) {
             let release = OrphanRelease::of(self, pod);
-            let begins = release.begins();
+            let (begins, right) = (release.begins(), release.right().clone());
             let task = self.unit.spawn("the release of an orphan", async move {
                 sleep_until(begins).await;
                 release.release().await;
             });
-            self.releasing.insert(uid.clone(), AbortOnDropHandle::new(task));
+            self.releasing.insert(uid.clone(), UnderWay { task: AbortOnDropHandle::new(task), right });
         }
     }
 
@@ -152,7 +152,8 @@ impl OrphanPods {
         if !self.checking.contains_key(&uid) {
             let fate = self.fates.entry(job.clone()).or_default().clone();
             let release = OrphanRelease::of(self, &pod);
-            let labelling = Labelling::new(&self.cx, &self.fence, &pod, &job);
+            let right = release.right().clone();
+            let labelling = Labelling::new(&self.cx, &right, &pod, &job);
             let is_labelled = self.is_labelled(&pod, &job);
             let (wanted, of) = (CancellationToken::new(), job.clone());
             let look = wanted.clone().run_until_cancelled_owned(async move {
@@ -170,7 +171,8 @@ impl OrphanPods {
                     Some((Fate::Ours | Fate::Others, _)) | None => {}
                 }
             });
-            let check = Check { task: AbortOnDropHandle::new(task), wanted: wanted.drop_guard() };
+            let then = UnderWay { task: AbortOnDropHandle::new(task), right };
+            let check = Check { then, wanted: wanted.drop_guard() };
             self.checking.insert(uid.clone(), check);
         }
         self.keep(job, pod);
@@ -226,7 +228,7 @@ impl OrphanPods {
     pub fn forget(&mut self, pod: &Uid) {
         self.checking.remove(pod).into_iter().for_each(Check::forget);
         let under_way = self.releasing.remove(pod).filter(|_| !self.pauses.is_pausing(pod));
-        under_way.into_iter().for_each(|task| _ = task.detach());
+        under_way.into_iter().for_each(UnderWay::forget);
         self.no_longer_waits(pod);
     }
 
@@ -261,18 +263,31 @@ impl OrphanPods {
     }
 }
 
+/// Writes about a pod that go on until they have taken effect.
+struct UnderWay {
+    task: AbortOnDropHandle<()>,
+    right: Fence,
+}
+
+impl UnderWay {
+    /// The write that is under way is answered, and no other follows.
+    fn forget(self) {
+        self.right.withdraw();
+        self.task.detach();
+    }
+}
+
 /// A look for the Job of a pod, and what follows from it.
 struct Check {
-    task: AbortOnDropHandle<()>,
     /// Ends the look, but not what follows from it.
     wanted: DropGuard,
+    then: UnderWay,
 }
 
 impl Check {
-    /// Ends the look. A write that follows from it finds out by its answer that the pod has changed.
     fn forget(self) {
         drop(self.wanted);
-        self.task.detach();
+        self.then.forget();
     }
 }
 

@@ -177,7 +177,7 @@ impl Requests {
         manifest: PodManifest,
         template: &PodTemplate,
     ) -> impl Future<Output = JobInput> + Send + use<> {
-        let PodManifest { name, body, encoding } = manifest;
+        let PodManifest { name, index, body, encoding } = manifest;
         let place = new.place;
         let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
         let right = self.creations.current();
@@ -193,12 +193,12 @@ impl Requests {
                 template.avoid_protobuf();
             }
             let (answer, event) = match created {
-                Ok(Answer::Pod(pod)) if this.is_ours(&pod) => {
+                Ok(Answer::Pod(pod)) if this.is_ours(&pod) && pod.pod.tracked && pod.pod.index == index => {
                     (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into()))
                 }
-                // Further ones would be taken away as well.
+                // Such a pod does not stay the Job's, and further ones would not, either.
                 Ok(Answer::Pod(_)) => {
-                    let undone = "a webhook gives the pod another controller, or none";
+                    let undone = "a webhook changes the pod's controller, finalizer or completion index";
                     (Created::Refused, RequestEvent::Refused(undone.into()))
                 }
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),

@@ -53,7 +53,7 @@ impl FairSemaphore {
     /// Waits for a permit, for a Job of this namespace. `None`: for the replica itself, or for no Job in particular.
     pub async fn acquire(&self, namespace: Option<&Arc<str>>, job: Option<&JobId>) -> Permit {
         let namespace = namespace.filter(|_| !is(Mutant::TurnsByUid)).cloned();
-        let granted = {
+        let mut waiter = {
             let mut state = self.lock();
             if state.has_room(&namespace) {
                 state.hold(&namespace);
@@ -61,10 +61,12 @@ impl FairSemaphore {
             }
             let (grant, granted) = oneshot::channel();
             state.waiting.push((), namespace.clone(), job.cloned(), grant);
-            granted
+            Waiter { of: self, namespace: &namespace, job, granted }
         };
         // Its sender is dropped only by being used.
-        granted.await.unwrap_or(Permit { of: None, namespace })
+        let granted = (&mut waiter.granted).await;
+        drop(waiter);
+        granted.unwrap_or(Permit { of: None, namespace })
     }
 
     /// Takes back a permit, and gives out those that are free to the next that still wait.
@@ -92,6 +94,24 @@ impl FairSemaphore {
         let ((), namespace, grant) = waiting.pop(room)?;
         state.hold(&namespace);
         Some((namespace, grant))
+    }
+}
+
+/// Somebody who waits for a permit. Dropped, it takes itself out of the queue.
+struct Waiter<'a> {
+    of: &'a FairSemaphore,
+    namespace: &'a Namespace,
+    job: Option<&'a JobId>,
+    granted: oneshot::Receiver<Permit>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.granted.close();
+        // One that has come meanwhile is given back.
+        drop(self.granted.try_recv());
+        let wanted = |grant: &oneshot::Sender<Permit>| !grant.is_closed();
+        self.of.lock().waiting.retain((), self.namespace, &self.job.cloned(), wanted);
     }
 }
 

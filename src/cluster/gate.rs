@@ -102,6 +102,8 @@ impl Default for GateConfig {
 
 /// Pause after a 429 without `Retry-After`, and the shortest one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// A write is held up by a webhook if its answer took longer than this, and so many times as long as others' answers take.
+const HELD_UP: (Duration, u32) = (Duration::from_secs(5), 8);
 /// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -437,10 +439,15 @@ impl Shared {
     ) -> WriteResult {
         let mut resends = 0_u32;
         loop {
-            let mut granted = tokio::select! {
+            let granted = tokio::select! {
                 biased;
-                granted = &mut turn => granted.unwrap_or_else(|_| Err(closed()))?,
-                () = order.fence.closed() => return self.fenced(&order.fence),
+                granted = &mut turn => Some(granted.unwrap_or_else(|_| Err(closed()))?),
+                () = order.fence.closed() => None,
+            };
+            let Some(mut granted) = granted else {
+                drop(turn);
+                self.forget_unwanted(&order, &write.lane());
+                return self.fenced(&order.fence);
             };
             let call = write.call();
             let name = call.span;
@@ -481,6 +488,11 @@ impl Shared {
                 signal = Some(Signal::Congested(took));
             }
         }
+        if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal
+            && took > HELD_UP.0.max(self.answer_time.get() * HELD_UP.1)
+        {
+            signal = Some(Signal::HeldUp);
+        }
         let mut state = self.lock();
         state.slots.end(slot, signal);
         then(&mut state);
@@ -488,6 +500,13 @@ impl Shared {
         drop(state);
         self.work.notify_one();
         self.ended.notify_waiters();
+    }
+
+    /// Drops the writes of a flow for which nobody waits any more.
+    fn forget_unwanted(&self, order: &Order, lane: &Lane) {
+        let mut state = self.lock();
+        state.queue.retain(order.priority, lane, &order.flow, Waiting::is_wanted);
+        self.update_gauges(&state);
     }
 
     /// Drops all waiting writes, which fails them.

@@ -40,6 +40,8 @@ pub struct Maker<'a> {
 pub struct PodManifest {
     /// `metadata.name`.
     pub name: String,
+    /// The completion index, for an Indexed Job.
+    pub index: Option<u32>,
     /// The whole object.
     pub body: Bytes,
     /// What the body is encoded in.
@@ -80,7 +82,7 @@ impl PodManifest {
                 (own.json(parts), Encoding::Json)
             }
         };
-        Ok(Self { name, body, encoding })
+        Ok(Self { name, index, body, encoding })
     }
 }
 

@@ -213,7 +213,8 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
     // The replica waits from when it hears of an end.
     let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
     let age = |at: Time| author.sent_at.since(at + lag);
-    let ends = ledger.pods_of(uid).filter_map(|pod| pod.end).filter(|end| end.at + lag <= author.sent_at);
+    let ends = ledger.pods_of(uid).filter(|pod| !pod.meddled).filter_map(|pod| pod.end);
+    let ends = ends.filter(|end| end.at + lag <= author.sent_at);
     let recent: Vec<_> = ends.filter(|end| age(end.at) < 2 * TOGETHER.1).collect();
     let waits = recent.iter().all(|end| age(end.at) < TOGETHER.1);
     let last = recent.iter().filter(|end| end.succeeded).map(|end| end.at).max()?;

@@ -49,7 +49,7 @@ impl OrphanRelease {
         Self {
             pauses: orphan_pods.pauses.clone(),
             cx: pod.job().map_or_else(|| orphan_pods.cx.clone(), |job| orphan_pods.cx.for_job(job)),
-            fence: orphan_pods.fence.clone(),
+            fence: orphan_pods.fence.part(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),
             uid: pod.pod.uid.clone(),
@@ -57,6 +57,11 @@ impl OrphanRelease {
             owner: pod.controller.clone(),
             terminated: pod.pod.phase.is_final() && pod.pod.tracked,
         }
+    }
+
+    /// The right to release the pod. Withdrawn, it ends the attempts.
+    pub(super) fn right(&self) -> &Fence {
+        &self.fence
     }
 
     /// Reads the Job of the pod until there is an answer. While the fence is closed, that of a Job that somebody
@@ -124,7 +129,10 @@ impl OrphanRelease {
                     tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released");
                 }
             }
-            backoff.pause().await;
+            tokio::select! {
+                () = backoff.pause() => {}
+                () = self.fence.closed() => return,
+            }
         }
     }
 

@@ -108,7 +108,7 @@ fn signal(response: &Response<Bytes>, took: Duration) -> Signal {
     match code {
         ..400 => return Signal::Answered(took),
         429 | 500.. => {}
-        _ => return Signal::Refused,
+        _ => return Signal::Refused(took),
     }
     let refusal = Refusal::of(response.status(), response.headers(), response.body());
     match code {

@@ -46,12 +46,15 @@ pub(super) enum Signal {
     /// A creation was carried out after this time, by an API server that has too much to do. More of them would only wait
     /// there instead of here, together with what ends Jobs.
     Congested(Duration),
-    /// Refused for what it says, which may be sooner than what it asks for could be done.
-    Refused,
+    /// Refused after this time for what it says, which may be sooner than what it asks for could be done.
+    Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
     Failed,
     /// A webhook failed, or refused since it is busy itself.
     WebhookFailed,
+    /// Carried out or refused, much later than the API server answers others: a webhook holds up calls like this one. They keep
+    /// few slots, however well they end.
+    HeldUp,
     /// The API server refused to read it (429).
     Busy,
 }
@@ -284,7 +287,9 @@ impl Slots {
         };
         let is_throttled = namespace.is_throttled();
         self.throttled = self.throttled + usize::from(is_throttled) - usize::from(was_throttled);
-        if !counts_for_all || matches!(signal, Some(Signal::WebhookFailed | Signal::Congested(_))) {
+        if !counts_for_all
+            || matches!(signal, Some(Signal::WebhookFailed | Signal::HeldUp | Signal::Congested(_)))
+        {
             return;
         }
         let now = Instant::now();
@@ -397,11 +402,11 @@ impl LaneState {
                 self.window.shrink(place, Shrink::Latency);
                 Verdict::Slow
             }
-            Signal::Answered(_) | Signal::Refused => {
+            Signal::Answered(_) | Signal::Refused(_) => {
                 self.window.grow(place);
                 Verdict::Good
             }
-            Signal::Failed | Signal::WebhookFailed | Signal::Busy => {
+            Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
                 match self.window.counts(place) {
                     true => self.window.shrink(place, Shrink::Failure),
                     false => self.window.shrink_further(),

@@ -41,8 +41,13 @@ impl Waiting {
 
     /// An empty queue of writes.
     pub(super) fn queue<L: std::hash::Hash + Eq + Clone>() -> FairQueue<Priority, L, Uid, Self> {
-        let is_unwanted = |waiting: &Self| waiting.turn.is_closed();
+        let is_unwanted = |waiting: &Self| !waiting.is_wanted();
         FairQueue::new(Self::is_overdue).without(is_unwanted).with_behind(|waiting| waiting.behind)
+    }
+
+    /// Whether somebody waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.turn.is_closed()
     }
 
     /// Whether it may be passed no longer by those that come first.

@@ -120,7 +120,7 @@ async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() 
     };
     let mut held = fill(&mut slots, "a", Priority::Create);
     assert_eq!((held.len(), has_room(&slots, "a"), has_room(&slots, "b")), (LIMITS.initial, false, true));
-    end_all(&mut slots, held.split_off(LIMITS.initial - 1), Signal::Refused);
+    end_all(&mut slots, held.split_off(LIMITS.initial - 1), Signal::Refused(Duration::ZERO));
     assert!(has_room(&slots, "a"));
     end_all(&mut slots, held, Signal::WebhookFailed);
     let held = fill(&mut slots, "a", Priority::Create);
@@ -165,7 +165,7 @@ async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
         let mut held = fill(&mut slots, "a", Priority::Create);
         let refused = held.pop();
         end_all(&mut slots, held, asks_a_webhook);
-        end_all(&mut slots, refused.into_iter().collect(), Signal::Refused);
+        end_all(&mut slots, refused.into_iter().collect(), Signal::Refused(Duration::ZERO));
     }
     assert_eq!(slots.size(), LIMITS.max);
     assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
