@@ -145,8 +145,6 @@ mutants! {
     ClaimedFromTheLiving,
     /// A shard that another replica has claimed is kept.
     LostShardKept,
-    /// A claim is released while its fence is open.
-    ReleasedWithOpenFence,
     /// A shard is handed over while requests are in flight.
     DrainWaitsForNothing,
     /// A claim does not raise the epoch.

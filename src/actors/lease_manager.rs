@@ -554,7 +554,7 @@ impl LeaseManager {
     }
 
     fn write_claim(&mut self, claim: Claim) {
-        if claim.holder.is_none() && !is(Mutant::ReleasedWithOpenFence) {
+        if claim.holder.is_none() {
             self.close(claim.shard);
         } else {
             self.claimed.insert(claim.shard, self.instant());

@@ -518,9 +518,7 @@ impl Handler<Drain> for ShardActor {
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
             // What waits in the gate is not in flight: the next owner decides on it anew.
-            if !is(Mutant::ReleasedWithOpenFence) {
-                fence.hand_over();
-            }
+            fence.hand_over();
             in_flight.close();
             if !is(Mutant::DrainWaitsForNothing) {
                 in_flight.wait().await;

@@ -82,16 +82,19 @@ pub(super) const ALTERNATING: usize = 3;
 
 /// Writes all even and all odd indexes in turn. Both statuses say the same number.
 pub(super) async fn alternate(tenant: &Tenant) {
-    let count = tenant.scale.of(100_000, LONG / 7 * 3);
+    let count = tenant.scale.of(20_000, LONG / 7 * 3);
     let statuses = [0, 1].map(|first| {
         let indexes = every_second_from(first, count);
         json!({"status": {"succeeded": indexes.split(',').count(), "completedIndexes": indexes}})
     });
+    // In small, an API server of a debug build has to keep up.
+    let pause = Duration::from_millis(tenant.scale.of(50, 0) as u64);
     let hands = (0..ALTERNATING).map(|number| {
         let statuses = &statuses;
         async move {
             for status in statuses.iter().cycle() {
                 tenant.patch("jobs", &format!("{}/status", idle(number)), status).await;
+                tokio::time::sleep(pause).await;
             }
         }
     });
