@@ -113,7 +113,7 @@ pub(super) async fn shrink(tenant: &Tenant) {
     let long = json!({"status": {"succeeded": indexes.split(',').count(), "completedIndexes": indexes}});
     let short = json!({"status": {"succeeded": 0, "completedIndexes": null}});
     for turn in 0.. {
-        let suspended = turn / shrinking(tenant) % 2 == 0;
+        let suspended = (turn / shrinking(tenant)).is_multiple_of(2);
         let job = idle(turn % shrinking(tenant));
         tenant.patch("jobs", &format!("{job}/status"), &long).await;
         tenant.patch("jobs", &job, &json!({"spec": {"suspend": suspended}})).await;
