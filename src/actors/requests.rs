@@ -79,7 +79,7 @@ pub struct Requests {
     pub epoch: u64,
     /// The actor's part of the right to act for the shard.
     pub fence: Fence,
-    /// The part of that right by which pods of the Job are created.
+    /// The right to create pods of the Job, which can be withdrawn by itself.
     pub creations: CreationRight,
     /// The shard's requests in flight.
     pub in_flight: TaskTracker,

@@ -63,7 +63,8 @@ impl Fence {
         Self { base: clock.now(), clock, right: Arc::new(right), part: None }
     }
 
-    /// A part of this right: it ends with it, or when it is [withdrawn](Self::withdraw).
+    /// A part of the whole right, also if this is a part itself: it ends with the whole, or when it is
+    /// [withdrawn](Self::withdraw).
     #[must_use]
     pub fn part(&self) -> Self {
         Self { part: Some(Arc::default()), ..self.clone() }
