@@ -38,13 +38,13 @@ impl Requests {
                 () = right.closed() => None,
                 permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)) => Some(permit),
             };
-            if permit.is_none() {
+            let Some(permit) = permit else {
                 return this.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: Created::Withdrawn,
                     event: RequestEvent::Nothing,
                 });
-            }
+            };
             match this.live_manifest(&new, &extras).await {
                 Ok((manifest, template)) => {
                     let creation = this.creation(&new, manifest, &template);
