@@ -526,7 +526,7 @@ impl JobActor {
                 continue;
             }
             match self.requests.manifest(job, &new, &extras) {
-                Ok(manifest) => self.requests.create(&new, manifest, &job.spec.template),
+                Ok(manifest) => self.requests.create(&new, manifest, &job.spec),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: Created::Refused,

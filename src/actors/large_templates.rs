@@ -6,17 +6,20 @@
 //! [`PodTemplate::is_kept`]: crate::job::template::PodTemplate::is_kept
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::FutureExt as _;
+use tokio::time::timeout;
 
 use super::job_input::{JobInput, RequestEvent};
 use super::requests::Requests;
+use crate::cluster::fair_semaphore::Permit;
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::pod::NewPod;
-use crate::job::spec::Job;
+use crate::job::spec::{Job, JobSpec};
 use crate::job::state::Created;
-use crate::job::template::{PodTemplate, TemplateError};
+use crate::job::template::TemplateError;
 
 /// What a new pod gets beside its place.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +28,20 @@ pub struct Extras {
     pub pod_group: Option<Box<str>>,
     /// The trace that its containers are to know.
     pub traceparent: Option<String>,
+}
+
+/// A creation that takes longer lets others go on: a webhook may hold it up for half a minute.
+const LATE: Duration = Duration::from_secs(1);
+
+async fn hold<T>(mut permit: Permit, creation: impl Future<Output = T>) -> T {
+    let mut creation = pin!(creation);
+    match timeout(LATE, &mut creation).await {
+        Ok(created) => created,
+        Err(_) => {
+            permit.step_aside();
+            creation.await
+        }
+    }
 }
 
 impl Requests {
@@ -46,9 +63,8 @@ impl Requests {
                 });
             };
             match this.live_manifest(&new, &extras).await {
-                Ok((manifest, template)) => {
-                    let creation = this.creation(&new, manifest, &template);
-                    this.run(creation.inspect(move |_| drop(permit)));
+                Ok((manifest, spec)) => {
+                    this.run(hold(permit, this.creation(&new, manifest, &spec)));
                 }
                 Err(event) => {
                     let answer = Created::Refused;
@@ -58,12 +74,12 @@ impl Requests {
         });
     }
 
-    /// The pod as the Job's template is now, with that template.
+    /// The pod as the Job's template is now, with that spec.
     async fn live_manifest(
         &self,
         new: &NewPod,
         extras: &Extras,
-    ) -> Result<(PodManifest, PodTemplate), RequestEvent> {
+    ) -> Result<(PodManifest, Arc<JobSpec>), RequestEvent> {
         if self.fence.is_closed() {
             return Err(RequestEvent::Nothing);
         }
@@ -72,7 +88,7 @@ impl Requests {
         match read.as_ref().map(|seen| &seen.job) {
             Some(Ok(job)) if job.may_create_pods() => {
                 let manifest = self.manifest(job, new, extras).map_err(|error| refused(&error))?;
-                Ok((manifest, job.spec.template.clone()))
+                Ok((manifest, job.spec.clone()))
             }
             // The watch is about to show that no pod is wanted.
             _ => Err(RequestEvent::Nothing),

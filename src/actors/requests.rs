@@ -32,9 +32,9 @@ use crate::job::job_id::JobId;
 use crate::job::manifest::{Encoding, PodManifest};
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{NewPod, Place, PodRef};
+use crate::job::spec::JobSpec;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
-use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -165,17 +165,17 @@ impl Requests {
         })
     }
 
-    /// Creates a pod of this template.
-    pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, template: &PodTemplate) {
-        self.run(self.creation(new, manifest, template));
+    /// Creates a pod of a Job with this spec.
+    pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, spec: &Arc<JobSpec>) {
+        self.run(self.creation(new, manifest, spec));
     }
 
-    /// The creation of a pod of this template. It takes its place in the gate at once.
+    /// The creation of a pod of a Job with this spec. It takes its place in the gate at once.
     pub(super) fn creation(
         self: &Arc<Self>,
         new: &NewPod,
         manifest: PodManifest,
-        template: &PodTemplate,
+        spec: &Arc<JobSpec>,
     ) -> impl Future<Output = JobInput> + Send + use<> {
         let PodManifest { name, index, body, encoding } = manifest;
         let place = new.place;
@@ -183,23 +183,27 @@ impl Requests {
         let right = self.creations.current();
         let order = Order { behind: new.behind, fence: right.clone(), ..self.order(Priority::Create) };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
-        let this = self.clone();
-        let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
+        let (this, spec) = (self.clone(), spec.clone());
         async move {
             let created = created.await;
-            if let (Err(refusal), Some(template)) = (&created, in_protobuf)
+            if let Err(refusal) = &created
+                && encoding == Encoding::Protobuf
                 && refusal.may_succeed_in_json()
             {
-                template.avoid_protobuf();
+                spec.template.avoid_protobuf();
             }
             let (answer, event) = match created {
-                Ok(Answer::Pod(pod)) if this.is_ours(&pod) && pod.pod.tracked && pod.pod.index == index => {
-                    (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into()))
-                }
-                // Such a pod does not stay the Job's, and further ones would not, either.
-                Ok(Answer::Pod(_)) => {
-                    let undone = "a webhook changes the pod's controller, finalizer or completion index";
-                    (Created::Refused, RequestEvent::Refused(undone.into()))
+                Ok(Answer::Pod(pod)) => {
+                    let is_ours = this.is_ours(&pod);
+                    let pod = pod.of_job(&spec.selector);
+                    if is_ours && pod.selected && pod.tracked && pod.index == index {
+                        (Created::Pod(Box::new(pod)), RequestEvent::Done(name.into()))
+                    } else {
+                        // Such a pod does not stay the Job's, and further ones would not, either.
+                        let undone =
+                            "a webhook changes the pod's controller, labels, finalizer or completion index";
+                        (Created::Refused, RequestEvent::Refused(undone.into()))
+                    }
                 }
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists(_)) => {

@@ -15,8 +15,8 @@ use crate::mutants::{Mutant, is};
 type Namespace = Option<Arc<str>>;
 
 /// Gives out permits, in turns by namespace, and within a namespace by Job. A namespace never holds more than its share: a
-/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Clones are the same
-/// semaphore.
+/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Who holds a permit for
+/// long can step aside, so that several such tenants leave the rest to others as well. Clones are the same semaphore.
 #[derive(Clone)]
 pub struct FairSemaphore(Arc<Mutex<State>>);
 
@@ -26,6 +26,8 @@ struct State {
     /// Most permits that a namespace may hold.
     share: usize,
     held: usize,
+    /// Permits of those that have stepped aside.
+    aside: usize,
     /// Permits by namespace; only those that hold some.
     held_by: HashMap<Namespace, usize, RandomState>,
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
@@ -36,13 +38,24 @@ pub struct Permit {
     /// `None` once it has been given back.
     of: Option<FairSemaphore>,
     namespace: Namespace,
+    is_aside: bool,
 }
+
+/// As many permits as there are, times this, may be held by those that have stepped aside.
+const ASIDE: usize = 2;
 
 impl FairSemaphore {
     /// A semaphore with this many permits, of which a namespace gets at most `share`.
     pub fn new(permits: usize, share: usize) -> Self {
         let waiting = FairQueue::new(|(), _| true).without(oneshot::Sender::is_closed);
-        Self(Arc::new(Mutex::new(State { permits, share, held: 0, held_by: HashMap::default(), waiting })))
+        Self(Arc::new(Mutex::new(State {
+            permits,
+            share,
+            held: 0,
+            aside: 0,
+            held_by: HashMap::default(),
+            waiting,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -57,7 +70,7 @@ impl FairSemaphore {
             let mut state = self.lock();
             if state.has_room(&namespace) {
                 state.hold(&namespace);
-                return Permit { of: Some(self.clone()), namespace };
+                return self.permit(namespace);
             }
             let (grant, granted) = oneshot::channel();
             state.waiting.push((), namespace.clone(), job.cloned(), grant);
@@ -66,17 +79,19 @@ impl FairSemaphore {
         // Its sender is dropped only by being used.
         let granted = (&mut waiter.granted).await;
         drop(waiter);
-        granted.unwrap_or(Permit { of: None, namespace })
+        granted.unwrap_or(Permit { of: None, namespace, is_aside: false })
     }
 
-    /// Takes back a permit, and gives out those that are free to the next that still wait.
-    fn release(&self, namespace: &Namespace) {
-        self.lock().give_back(namespace);
+    fn permit(&self, namespace: Namespace) -> Permit {
+        Permit { of: Some(self.clone()), namespace, is_aside: false }
+    }
+
+    /// Gives out the permits that are free to the next that still wait.
+    fn give_out(&self) {
         while let Some((namespace, grant)) = self.next() {
-            let permit = Permit { of: Some(self.clone()), namespace };
-            if let Err(mut unwanted) = grant.send(permit) {
+            if let Err(mut unwanted) = grant.send(self.permit(namespace)) {
                 unwanted.of = None;
-                self.lock().give_back(&unwanted.namespace);
+                self.lock().give_back(&unwanted);
             }
         }
     }
@@ -126,14 +141,31 @@ impl State {
         *self.held_by.entry(namespace.clone()).or_default() += 1;
     }
 
-    fn give_back(&mut self, namespace: &Namespace) {
-        self.held -= 1;
-        if let Some(held) = self.held_by.get_mut(namespace) {
+    fn give_back(&mut self, permit: &Permit) {
+        *(if permit.is_aside { &mut self.aside } else { &mut self.held }) -= 1;
+        if let Some(held) = self.held_by.get_mut(&permit.namespace) {
             *held -= 1;
             if *held == 0 {
-                self.held_by.remove(namespace);
+                self.held_by.remove(&permit.namespace);
             }
         }
+    }
+}
+
+impl Permit {
+    /// Leaves the place to somebody else, as far as few have done so. It still counts in the share of its namespace.
+    pub fn step_aside(&mut self) {
+        let Some(of) = self.of.as_ref().filter(|_| !self.is_aside) else { return };
+        {
+            let mut state = of.lock();
+            if state.aside >= state.permits * ASIDE {
+                return;
+            }
+            state.held -= 1;
+            state.aside += 1;
+        }
+        self.is_aside = true;
+        of.give_out();
     }
 }
 
@@ -146,7 +178,8 @@ impl fmt::Debug for Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(of) = self.of.take() {
-            of.release(&self.namespace);
+            of.lock().give_back(self);
+            of.give_out();
         }
     }
 }
@@ -209,6 +242,28 @@ mod tests {
         }
         assert_eq!(asked.elapsed(), 100 * LATENCY);
         hung.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    /// Each namespace holds as much as it may, and so do others after it: twice as many as there are permits may step aside.
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_permits_for_long_steps_aside() {
+        let semaphore = FairSemaphore::new(16, 4);
+        let mut hung = Vec::new();
+        for namespace in 0..11 {
+            let namespace: Arc<str> = format!("evil-{namespace}").into();
+            let mut held = join_all((0..4).map(|_| semaphore.acquire(Some(&namespace), None))).await;
+            assert!(semaphore.acquire(Some(&namespace), None).now_or_never().is_none(), "its share");
+            held.iter_mut().for_each(Permit::step_aside);
+            hung.extend(held);
+        }
+        work(&semaphore, &job("victim", "j")).await;
+        let held = |semaphore: &FairSemaphore| {
+            let state = semaphore.lock();
+            (state.held, state.aside)
+        };
+        assert_eq!(held(&semaphore), (12, 32));
+        drop(hung);
+        assert!(held(&semaphore) == (0, 0) && semaphore.lock().held_by.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

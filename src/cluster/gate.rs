@@ -111,8 +111,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// Writes without room are looked at again after this time, also if none has ended: who had it may be found to hang.
-const HANGS_SEEN: Duration = Duration::from_secs(1);
+/// Writes without room are looked at again after this time, also if none has ended: those that had it may be late.
+const LATE_SEEN: Duration = Duration::from_secs(1);
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -367,6 +367,7 @@ impl Shared {
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
     fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
         let mut state = self.lock();
+        state.slots.take_back(self.answer_time.get());
         let at_once = self.qps == 0
             && state.queue.is_empty()
             && state.slots.room(order.priority, &lane, 0) != Room::None
@@ -389,14 +390,15 @@ impl Shared {
         loop {
             let work = self.work.notified();
             let (sendable, waits, pause) = {
-                let state = self.lock();
+                let mut state = self.lock();
+                state.slots.take_back(self.answer_time.get());
                 (state.is_sendable(), !state.queue.is_empty(), state.pause())
             };
             match pause {
                 Some(end) => sleep_until(end).await,
                 None if sendable => return,
                 // Either is a reason to look again.
-                None if waits => drop(timeout(HANGS_SEEN, work).await),
+                None if waits => drop(timeout(LATE_SEEN, work).await),
                 None => work.await,
             }
         }

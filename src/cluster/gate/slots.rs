@@ -13,13 +13,17 @@
 //! | who | leaves free |
 //! |---|---|
 //! | creations and Events | a sixteenth, for status, finalizers and deletions |
-//! | one namespace | a sixteenth |
-//! | creations and progress of one namespace | an eighth; creations that hang do not count for progress |
+//! | one namespace | a sixteenth, and three quarters besides its late writes while there are many of those |
+//! | creations and progress of one namespace | an eighth; creations that are all late do not count for progress |
 //! | Events that report failures and ends | all but an eighth, or but three of twelve and more; and one place of their lane |
 //! | Events that only inform | all but as many, and leave only while an eighth is free |
 //! | Events of one namespace | one of those |
+//!
+//! A write is *late* if it has not been answered for much longer than the API server needs: a webhook holds it up, which costs
+//! the API server little. It gives its slot of the shared window back, and counts in its lane and namespace only. So what hangs
+//! in a namespace keeps others waiting for a second and no longer. No more writes are late than the window may be wide.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +79,10 @@ pub(super) struct Slots {
     namespaces: HashMap<Arc<str>, Namespace, RandomState>,
     /// Slots in use.
     held: Held,
+    /// The writes that have them, in the order in which they left, and when that was.
+    on_time: BTreeMap<Place, (Instant, Lane, Priority)>,
+    /// Writes in flight that have given their slots back.
+    late: Held,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
     /// When namespaces without writes were last forgotten.
@@ -84,7 +92,7 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Namespace {
     lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
-    /// Slots in use.
+    /// Writes in flight.
     held: Held,
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
@@ -96,10 +104,8 @@ struct Namespace {
 struct LaneState {
     window: Window,
     latency: Latency,
-    /// When a write last ended, or left while no other was in flight.
-    moved: Instant,
-    /// How long the last answer took.
-    took: Duration,
+    /// Writes in flight that are late.
+    late: usize,
 }
 
 /// Numbers of writes in flight, by priority.
@@ -111,12 +117,16 @@ impl Held {
         self.0[priority as usize]
     }
 
-    fn of_mut(&mut self, priority: Priority) -> &mut usize {
-        &mut self.0[priority as usize]
-    }
-
     fn total(&self) -> usize {
         self.0.iter().sum()
+    }
+
+    fn add(&mut self, priority: Priority) {
+        self.0[priority as usize] += 1;
+    }
+
+    fn remove(&mut self, priority: Priority) {
+        self.0[priority as usize] -= 1;
     }
 
     fn events(&self) -> usize {
@@ -136,9 +146,10 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// ... if so many of them have had answers in it.
 const FEWEST_NAMESPACES: usize = 4;
-/// A lane hangs if none of its writes has ended for twice as long as the last answer took, but for this long at least, and
-/// at most.
-const HANGS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+/// A write is late after this time, or after so many times as long as the API server takes to answer, if that is more.
+const LATE: (Duration, u32) = (Duration::from_secs(1), 8);
+/// While as many writes are late as one in so many of the most slots there may be, a namespace may hold one in so many slots.
+const MANY_LATE: usize = 4;
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations and Events, and one of each namespace.
@@ -164,6 +175,8 @@ impl Slots {
             all: Window::new(limits),
             namespaces: HashMap::default(),
             held: Held::default(),
+            on_time: BTreeMap::new(),
+            late: Held::default(),
             throttled: 0,
             tidied: Instant::now(),
         }
@@ -178,13 +191,14 @@ impl Slots {
         self.all.limits()
     }
 
+    /// Writes in flight.
     pub(super) fn in_flight(&self) -> usize {
-        self.all.in_flight()
+        self.held.total() + self.late.total()
     }
 
     /// The Events among them.
     pub(super) fn events(&self) -> usize {
-        self.held.events()
+        self.held.events() + self.late.events()
     }
 
     /// Whether any write may leave now.
@@ -233,14 +247,35 @@ impl Slots {
             Priority::Progress => {
                 // It must not take what the API server has no time for.
                 let creations = namespace.and_then(Namespace::creations);
-                let going_on = creations.filter(|lane| !lane.hangs(Instant::now()));
+                let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));
                 !going_on.is_some_and(LaneState::is_full) && own.of(priority) + beside < without(BULK_RESERVE)
             }
             Priority::Report => are_few_events() && leaves_reserve,
-            Priority::Event => are_few_events() && self.in_flight() < without(BULK_RESERVE),
+            Priority::Event => are_few_events() && all.total() < without(BULK_RESERVE),
         };
-        is_within && own.total() < without(RESERVE)
+        let are_many_late = self.late.total() * MANY_LATE >= self.limits().max;
+        let is_share = || namespace.is_none_or(|namespace| namespace.on_time() < (size / MANY_LATE).max(1));
+        is_within && own.total() < without(RESERVE) && (!are_many_late || is_share())
+    }
+
+    /// Takes the slots of writes that are late, where the API server takes this long to answer. At most as many are late as the
+    /// window may be wide.
+    pub(super) fn take_back(&mut self, answer_time: Duration) {
+        let Some(left_by) = Instant::now().checked_sub(LATE.0.max(answer_time * LATE.1)) else { return };
+        while let Some(first) = self.on_time.first_entry()
+            && first.get().0 <= left_by
+            && self.late.total() < self.all.limits().max
+        {
+            let (_, lane, priority) = first.remove();
+            self.all.end();
+            self.held.remove(priority);
+            self.late.add(priority);
+            let limits = self.limits();
+            if let Some(namespace) = self.namespaces.get_mut(&lane.namespace) {
+                namespace.lane_mut(&lane.call, limits).late += 1;
+            }
+        }
     }
 
     /// A write leaves.
@@ -251,9 +286,10 @@ impl Slots {
         let of_all = self.all.start();
         let namespace = self.namespaces.entry(lane.namespace.clone()).or_insert_with(|| Namespace::new(now));
         namespace.used = now;
-        let in_lane = namespace.lane_mut(&lane.call, limits).start(now);
-        *namespace.held.of_mut(priority) += 1;
-        *self.held.of_mut(priority) += 1;
+        let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
+        namespace.held.add(priority);
+        self.held.add(priority);
+        self.on_time.insert(of_all, (now, lane.clone(), priority));
         let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
         if is_full && !priority.is_event() {
             self.all.mark_full();
@@ -272,14 +308,20 @@ impl Slots {
     pub(super) fn end(&mut self, slot: Slot, signal: Option<Signal>) {
         let Slot { lane, priority, in_lane, of_all } = slot;
         let limits = self.limits();
-        self.all.end();
+        let is_late = self.on_time.remove(&of_all).is_none();
+        if is_late {
+            self.late.remove(priority);
+        } else {
+            self.all.end();
+            self.held.remove(priority);
+        }
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
-        *namespace.held.of_mut(priority) -= 1;
-        *self.held.of_mut(priority) -= 1;
+        namespace.held.remove(priority);
         let counts_for_all = !priority.is_event();
         let was_throttled = namespace.is_throttled();
         let of_lane = namespace.lane_mut(&lane.call, limits);
-        of_lane.end(signal);
+        of_lane.window.end();
+        of_lane.late -= usize::from(is_late);
         let verdict = match signal {
             None => return,
             Some(Signal::Busy) if counts_for_all => return self.all.shrink(of_all, Shrink::Failure),
@@ -346,6 +388,11 @@ impl Namespace {
         self.lanes.get(&Lane::of_creations())
     }
 
+    /// Writes in flight that are not late.
+    fn on_time(&self) -> usize {
+        self.lanes.values().map(LaneState::on_time).sum()
+    }
+
     fn is_busy(&self) -> bool {
         self.lanes.values().any(|lane| lane.window.in_flight() > 0)
     }
@@ -357,33 +404,12 @@ impl Namespace {
 
 impl LaneState {
     fn new(limits: WindowLimits) -> Self {
-        Self {
-            window: Window::new(limits),
-            latency: Latency::default(),
-            moved: Instant::now(),
-            took: Duration::ZERO,
-        }
+        Self { window: Window::new(limits), latency: Latency::default(), late: 0 }
     }
 
-    fn start(&mut self, now: Instant) -> Place {
-        if self.window.in_flight() == 0 {
-            self.moved = now;
-        }
-        self.window.start()
-    }
-
-    fn end(&mut self, signal: Option<Signal>) {
-        self.window.end();
-        self.moved = Instant::now();
-        if let Some(Signal::Answered(took) | Signal::Congested(took)) = signal {
-            self.took = took;
-        }
-    }
-
-    /// Whether writes are in flight of which none has ended for a while.
-    fn hangs(&self, now: Instant) -> bool {
-        let usual = (2 * self.took).clamp(HANGS.0, HANGS.1);
-        self.window.in_flight() > 0 && now - self.moved >= usual
+    /// Writes in flight that are not late.
+    fn on_time(&self) -> usize {
+        self.window.in_flight() - self.late
     }
 
     /// Whether no further write may leave, though none has failed.

@@ -20,7 +20,7 @@ impl Default for WindowLimits {
 }
 
 /// A request in flight: its number in the window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u64);
 
 /// Why a window shrinks.

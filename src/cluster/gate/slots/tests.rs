@@ -133,15 +133,58 @@ async fn progress_gives_way_to_creations_only_while_some_are_answered() {
     let mut slots = wide_open();
     let status = lane("a", Priority::Progress);
     let mut held = fill(&mut slots, "a", Priority::Create);
-    for _ in 0..3 {
-        advance(HANGS.0 * 3 / 2).await;
-        end_all(&mut slots, held.split_off(held.len() - 1), Signal::Answered(HANGS.0));
+    for _ in 0..30 {
+        advance(LATE.0 / 10).await;
+        slots.take_back(Duration::ZERO);
+        end_all(&mut slots, held.split_off(held.len() - 1), Signal::Answered(LATE.0 / 2));
         held.extend(fill(&mut slots, "a", Priority::Create));
         assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
     }
-    advance(2 * HANGS.0).await;
+    advance(LATE.0).await;
+    slots.take_back(LATE.0);
+    assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None, "nobody is answered any sooner");
+    slots.take_back(Duration::ZERO);
     assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
     assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
+}
+
+/// Each time a slot is free, the namespaces that hang take it first.
+#[tokio::test(start_paused = true)]
+async fn what_hangs_in_many_namespaces_keeps_others_waiting_for_a_short_time() {
+    const WIDE: WindowLimits = WindowLimits { min: 2, initial: 16, max: 256 };
+    for (limits, hanging, seconds) in [
+        (WIDE, 1, 0),
+        (WIDE, 2, 2),
+        (WIDE, 4, 4),
+        (WIDE, 8, 8),
+        (WIDE, 16, 16),
+        (WindowLimits { initial: 256, ..WIDE }, 2, 2),
+        (WindowLimits { initial: 256, ..WIDE }, 4, 4),
+    ] {
+        let mut slots = Slots::new(limits);
+        let mut held = Vec::new();
+        let mut waited = 0;
+        let is_free =
+            |slots: &Slots| slots.room(Priority::Create, &lane("victim", Priority::Create), 0) != Room::None;
+        for second in 0..30 {
+            slots.take_back(Duration::ZERO);
+            for namespace in 0..hanging {
+                held.extend(fill(&mut slots, &format!("hangs-{namespace}"), Priority::Create));
+            }
+            waited = if is_free(&slots) { waited } else { second + 1 };
+            advance(Duration::from_secs(1)).await;
+        }
+        assert!(waited <= seconds, "{hanging} namespaces with {limits:?}: {waited} s");
+        assert!(slots.in_flight() <= 2 * limits.max);
+        let few = if limits == WIDE { hanging * limits.min } else { limits.max };
+        end_all(&mut slots, held, Signal::HeldUp);
+        let after: usize = (0..hanging)
+            .map(|namespace| fill(&mut slots, &format!("hangs-{namespace}"), Priority::Create).len())
+            .sum();
+        advance(LATE.0).await;
+        slots.take_back(Duration::ZERO);
+        assert!(after <= few && is_free(&slots), "{after} of {hanging} namespaces");
+    }
 }
 
 #[tokio::test]
@@ -179,7 +222,7 @@ async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Finalizer));
         held.into_iter().for_each(|held| end_all(&mut slots, held, FAST));
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Create));
-        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested(HANGS.0)));
+        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested(LATE.0)));
     }
     assert_eq!((slots.size(), slots.throttled()), (LIMITS.max, 0));
     assert_eq!(fill(&mut slots, "a", Priority::Create).len(), LIMITS.initial);
@@ -256,6 +299,7 @@ proptest! {
             for (namespace, priority, step) in steps {
                 let priority = Priority::ALL[priority];
                 let lane = lane(["a", "b", "c", "d"][namespace], priority);
+                slots.take_back(Duration::ZERO);
                 let signal = match step {
                     0..3 => {
                         if slots.room(priority, &lane, 0) != Room::None {
@@ -270,24 +314,27 @@ proptest! {
                 if !held.is_empty() {
                     let slot = held.swap_remove(namespace % held.len());
                     slots.end(slot, signal);
-                    advance(Duration::from_millis(100)).await;
+                    advance(Duration::from_millis(300)).await;
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
                 prop_assert_eq!(slots.in_flight(), held.len());
                 let mut expected: HashMap<&str, Held> = HashMap::new();
                 for slot in &held {
                     for name in ["all", &*slot.lane.namespace] {
-                        *expected.entry(name).or_default().of_mut(slot.priority) += 1;
+                        expected.entry(name).or_default().add(slot.priority);
                     }
                 }
                 let of = |name: &str| expected.get(name).copied().unwrap_or_default();
-                prop_assert_eq!(slots.held, of("all"));
+                for priority in Priority::ALL {
+                    prop_assert_eq!(slots.held.of(priority) + slots.late.of(priority), of("all").of(priority));
+                }
+                prop_assert!(slots.all.in_flight() == slots.held.total() && slots.late.total() <= LIMITS.max);
                 prop_assert!(slots.namespaces.iter().all(|(name, namespace)| namespace.held == of(name)));
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
                 prop_assert_eq!(slots.throttled(), throttled);
             }
             held.drain(..).for_each(|slot| slots.end(slot, None));
-            prop_assert_eq!((slots.in_flight(), slots.held), (0, Held::default()));
+            prop_assert_eq!((slots.held, slots.late, slots.on_time.len()), (Held::default(), Held::default(), 0));
             prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.held == Held::default()));
             Ok(())
         })?;

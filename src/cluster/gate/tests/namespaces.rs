@@ -186,6 +186,41 @@ async fn a_namespace_whose_calls_hang_holds_neither_all_slots_nor_its_own_status
     assert!(world.metrics.writes_in_flight.get() < 20, "{}", world.metrics.writes_in_flight.get());
 }
 
+/// Webhooks that let every creation succeed, but after a long time.
+#[tokio::test(start_paused = true)]
+async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
+    for hanging in [2, 4, 8] {
+        let world = world(|_, path| match path.contains("/bad-") {
+            true => (ms(20_000), created().0, created().1),
+            false => (ms(5), created().0, created().1),
+        });
+        let _bad: Vec<_> = (0..hanging)
+            .map(|number| world.clients(300, Priority::Create, &create_in(&format!("bad-{number}"), "x")))
+            .collect();
+        // Each of them has had a round of a second, and few slots afterwards.
+        for (after, most) in [(1_000 * hanging as u64, 16 * hanging), (20_000, 4 * hanging)] {
+            sleep(ms(after)).await;
+            let start = Instant::now();
+            let good = world.clients(4, Priority::Create, &create_in("good", "x"));
+            sleep(ms(3_000)).await;
+            let times = since(&good, start);
+            drop(good);
+            assert!(
+                times.len() > 2_000 && p99(&times) <= ms(8),
+                "{} beside {hanging}: {:?}",
+                times.len(),
+                p99(&times)
+            );
+            sleep(ms(100)).await;
+            assert!(
+                world.metrics.writes_in_flight.get() <= most as i64,
+                "{}",
+                world.metrics.writes_in_flight.get()
+            );
+        }
+    }
+}
+
 /// What only shows progress leaves though its creations hang and hold all that they may, and though nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_whose_creations_hang_shows_its_progress() {
