@@ -160,7 +160,8 @@ async fn creations(job: Value, change: fn(&mut Value)) -> u64 {
 
 #[test]
 fn pods_that_a_webhook_takes_away_when_they_are_created_are_created_again_with_pauses() {
-    let changes: [(&str, fn(&mut Value)); 4] = [
+    type ChangeOf = fn(&mut Value);
+    let changes: [(&str, ChangeOf); 4] = [
         ("controller and label", |pod| {
             pod["ownerReferences"] = json!([]);
             pod["labels"] = json!({"yardmaster.dev/shard": "0"});
