@@ -114,7 +114,8 @@ fn is_anothers(plan: &Plan, job: &JobFacts) -> bool {
     job.exists && !is_ours(plan, job) && !is_in_namespace(&job.object)
 }
 
-/// What does not hold at the end, `now`. `restored`: when etcd was. `phantoms` are pods that this took back.
+/// Checks what must hold when a world has come to rest, at the time `now`. Returns the first promise that is broken, and how. `restored` is
+/// when etcd was restored from a backup, and `phantoms` is how many pods this took back.
 pub(super) fn check(
     now: Time,
     plan: &Plan,
