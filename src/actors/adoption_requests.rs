@@ -9,11 +9,11 @@ use super::api_backoff::ApiBackoff;
 use super::begun::Begun;
 use super::job_input::{AdoptionAttempt, JobInput, Orphan, Refusal};
 use super::requests::Requests;
-use crate::cluster::gate::{Answer, Priority, Write, WriteError};
+use crate::cluster::gate::{Answer, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch};
 use crate::job::adoption::Claimant;
-use crate::job::pod::PodRef;
+use crate::job::pod::{Pod, PodRef};
 use crate::job::retry::CONFLICTS_AT_ONCE;
 use crate::job::spec::JobSpec;
 
@@ -135,28 +135,30 @@ impl Requests {
 
     /// Releases a pod that the Job's selector no longer selects, unless that has begun. Retries until a pause has shown
     /// that it is done, or the pod is selected again.
-    pub fn release_unselected(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>) {
+    pub fn release_unselected(self: &Arc<Self>, pod: &Pod, spec: Arc<JobSpec>) {
         if let Some(begun) = self.releasing.begin(self.job.uid(), &pod.uid) {
-            self.attempt_release(pod, spec, self.cx.api_backoff(), begun);
+            self.attempt_release(pod.into(), pod.version, spec, self.cx.api_backoff(), begun);
         }
     }
 
     fn attempt_release(
         self: &Arc<Self>,
         pod: PodRef,
+        version: u64,
         spec: Arc<JobSpec>,
         mut backoff: ApiBackoff,
         begun: Begun,
     ) {
-        let body = release_patch(&pod.uid, self.job.uid(), self.cx.config.finalizer());
+        let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
-        let released = self.submit(Priority::Finalizer, write);
+        // It goes on when the actor ends: the next one does not begin what has begun.
+        let order = Order { fence: self.fence.whole(), ..self.order(Priority::Finalizer) };
+        let released = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         self.spawn(async move {
             match released.await {
-                Ok(Answer::Gone) => return,
+                Ok(Answer::Gone) | Err(WriteError::Fenced) => return,
                 Ok(_) => {}
-                Err(WriteError::Fenced) if this.fence.is_closed() => return,
                 Err(refusal) => log_job!(
                     warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
                     "a pod that the selector no longer selects was not released"
@@ -164,25 +166,28 @@ impl Requests {
             }
             this.clone().run_after(async move {
                 backoff.pause().await;
-                if this.may_go_on() && this.is_unselected(&pod, &spec).await {
-                    this.attempt_release(pod, spec, backoff, begun);
-                } else {
-                    drop(begun);
+                let unselected =
+                    if this.may_go_on() { this.unselected(&pod, version, &spec).await } else { None };
+                match unselected {
+                    Some(version) => this.attempt_release(pod, version, spec, backoff, begun),
+                    None => drop(begun),
                 }
             });
         });
     }
 
-    /// Whether a live read shows that the pod is still to be released. If the read fails, it is.
-    async fn is_unselected(&self, pod: &PodRef, spec: &JobSpec) -> bool {
+    /// The version of the pod, if a live read shows that it is still to be released. If the read fails, it is, at the version
+    /// `before`.
+    async fn unselected(&self, pod: &PodRef, before: u64, spec: &JobSpec) -> Option<u64> {
         let found = self.cx.reads.get_pod(self.job.namespace(), &pod.name).await;
-        let to_release = |found: Box<ObservedPod>| {
+        let to_release = |found: &ObservedPod| {
             let selected = found.labels.match_selector(&spec.selector, true);
             // Its owner may have gone with the Job meanwhile. It must not keep our finalizer.
             let is_left_behind = found.controller.is_none() && found.pod.tracked;
-            found.pod.uid == pod.uid && (self.is_ours(&found) || is_left_behind) && !selected
+            found.pod.uid == pod.uid && (self.is_ours(found) || is_left_behind) && !selected
         };
-        found.map_or(true, |found| found.is_some_and(to_release))
+        let Ok(found) = found else { return Some(before) };
+        found.filter(|found| to_release(found)).map(|found| found.pod.version)
     }
 
     /// Whether requests may still be sent: the next owner of a shard that is drained begins anew.

@@ -170,8 +170,9 @@ impl JobActor {
         if self.rest.lasts() && self.lifecycle != Lifecycle::Draining {
             return;
         }
+        let began = Instant::now();
         self.take_in_all(ctx);
-        if let Some(rest) = self.rest.begin() {
+        if let Some(rest) = self.rest.begin(began, Instant::now()) {
             ctx.run_later(rest, |actor, ctx| actor.work(ctx));
         }
     }
@@ -288,7 +289,6 @@ impl JobActor {
         match input {
             JobInput::Job(job) => {
                 self.seen_by_shard = self.seen_by_shard.max(job.version.order());
-                self.rest.follows(&self.state, &self.seen, &job);
                 self.observe(job);
             }
             JobInput::JobGone => self.state.job_vanished(),
@@ -494,7 +494,6 @@ impl JobActor {
             }
         }
         if plan.withdraw {
-            self.rest.withdraws(self.state.pods.pending_creates());
             self.requests.creations.withdraw();
         }
         for pod in plan.releases {

@@ -12,12 +12,12 @@ use crate::job::selector::{Operator, Requirement, Selector};
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
-/// Bytes of selectors that are tried for one pod. A namespace that has more Jobs with selectors of their own shares it
+/// [Cost](Selector::cost) of the selectors that are tried for one pod. A namespace that has more Jobs with selectors of their own shares it
 /// among them: those that are left out adopt what their own list shows, but not what appears later.
-const TRIED_BYTES: usize = 16 << 10;
+const TRIED: usize = 2 << 10;
 
-/// Bytes of its selector that a Job is compared with, once for each pod without controller, when it becomes known.
-const COMPARED_BYTES: usize = 1 << 20;
+/// Cost of its selector, for all pods without controller that a Job is compared with when it becomes known.
+const COMPARED: usize = 64 << 10;
 
 /// Jobs by UID, and the few with a selector of their own (`manualSelector`).
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl JobIndex {
     ) -> impl Iterator<Item = &'a ObservedPod> {
         let choosing = self.choosing.get(job.namespace());
         let selector = choosing.and_then(|choosing| choosing.get(job).cloned());
-        let tried = selector.as_ref().map_or(usize::MAX, |selector| COMPARED_BYTES / selector.bytes().max(1));
+        let tried = selector.as_ref().map_or(usize::MAX, |selector| COMPARED / selector.cost().max(1));
         pods.take(tried).filter(move |pod| match &selector {
             Some(selector) => selects(selector, &pod.labels) && self.adopter_by_label(pod).is_none(),
             None => self.adopter_by_label(pod).as_ref() == Some(job),
@@ -157,8 +157,8 @@ impl JobIndex {
         let choosing = self.choosing.get(&pod.namespace)?;
         let mut tried = 0;
         let within_bounds = |(_, selector): &(&JobId, &Selector)| {
-            tried += selector.bytes();
-            tried <= TRIED_BYTES
+            tried += selector.cost();
+            tried <= TRIED
         };
         let mut jobs = choosing.iter().take_while(within_bounds);
         jobs.find(|(_, selector)| selects(selector, &pod.labels)).map(|(job, _)| job.clone())
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn the_selectors_that_are_tried_for_a_pod_have_a_bound() {
         let index = JobIndex::default();
-        let long = (0..200).map(|n| json!({"key": format!("key-{n}"), "operator": "DoesNotExist"}));
+        let long = (0..20).map(|n| json!({"key": format!("key-{n}"), "operator": "DoesNotExist"}));
         let long: Vec<Value> = long.collect();
         for n in 0..50 {
             insert(
@@ -231,7 +231,7 @@ mod tests {
         insert(&index, "z", &json!({"matchLabels": {"own": "m"}}));
         let pod = orphan(&json!({"own": "m"}));
         assert_eq!(index.adopter(&pod), None);
-        for n in 0..45 {
+        for n in 0..49 {
             index.remove(&(&*format!("a-{n:02}")).into());
         }
         assert_eq!(index.adopter(&pod), Some("z".into()));

@@ -121,7 +121,7 @@ impl Requests {
         self.cx.gate.submit_traced(self.order(priority), write, self.trace.calls())
     }
 
-    fn order(&self, priority: Priority) -> Order {
+    pub(super) fn order(&self, priority: Priority) -> Order {
         Order::new(priority, self.job.uid().clone(), self.fence.clone())
     }
 

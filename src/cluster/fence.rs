@@ -70,6 +70,12 @@ impl Fence {
         Self { part: Some(Arc::default()), ..self.clone() }
     }
 
+    /// The whole right, of which this may be a part.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self { part: None, ..self.clone() }
+    }
+
     /// Ends this part of the right: what has yet to leave is wanted no more. The rest of the right lasts, and what is under
     /// way is answered.
     pub fn withdraw(&self) {

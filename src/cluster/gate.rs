@@ -28,7 +28,7 @@ use futures::future::BoxFuture;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
@@ -102,8 +102,10 @@ impl Default for GateConfig {
 
 /// Pause after a 429 without `Retry-After`, and the shortest one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A write is held up by a webhook if its answer took longer than this, and so many times as long as others' answers take.
-const HELD_UP: (Duration, u32) = (Duration::from_secs(5), 8);
+/// A write is held up by a webhook if its answer took longer than this, and so many times as long as others' answers take ...
+const HELD_UP: (Duration, u32) = (Duration::from_secs(1), 8);
+/// ... or longer than this: where nobody else writes, others' answers may be those of the same webhook.
+const HELD_UP_SURELY: Duration = Duration::from_secs(10);
 /// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -111,9 +113,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// Writes without room are looked at again after this time, also if none has ended: those that had it may be late.
-const LATE_SEEN: Duration = Duration::from_secs(1);
-
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
 #[derive(Clone)]
@@ -367,7 +366,7 @@ impl Shared {
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
     fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
         let mut state = self.lock();
-        state.slots.take_back(self.answer_time.get());
+        state.slots.take_back();
         let at_once = self.qps == 0
             && state.queue.is_empty()
             && state.slots.room(order.priority, &lane, 0) != Room::None
@@ -389,17 +388,18 @@ impl Shared {
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
-            let (sendable, waits, pause) = {
+            let (sendable, next_late, pause) = {
                 let mut state = self.lock();
-                state.slots.take_back(self.answer_time.get());
-                (state.is_sendable(), !state.queue.is_empty(), state.pause())
+                state.slots.take_back();
+                let next_late = state.slots.next_late().filter(|_| !state.queue.is_empty());
+                (state.is_sendable(), next_late, state.pause())
             };
-            match pause {
-                Some(end) => sleep_until(end).await,
-                None if sendable => return,
+            match (pause, next_late) {
+                (Some(end), _) => sleep_until(end).await,
+                (None, _) if sendable => return,
                 // Either is a reason to look again.
-                None if waits => drop(timeout(LATE_SEEN, work).await),
-                None => work.await,
+                (None, Some(late)) => drop(timeout_at(late, work).await),
+                (None, None) => work.await,
             }
         }
     }
@@ -491,7 +491,7 @@ impl Shared {
             }
         }
         if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal
-            && took > HELD_UP.0.max(self.answer_time.get() * HELD_UP.1)
+            && took > (self.answer_time.get() * HELD_UP.1).clamp(HELD_UP.0, HELD_UP_SURELY)
         {
             signal = Some(Signal::HeldUp);
         }

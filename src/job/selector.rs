@@ -31,15 +31,18 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// Longest selector of a Job that is served, as text in bytes. It must fit into a URL, and each pod is compared with it.
+/// Highest [cost](Selector::cost) of a selector that is served. It must fit into a URL, and each pod is compared with it.
 pub const LONGEST_SELECTOR: usize = 4 << 10;
+/// To look up a label costs as much as to compare so many bytes.
+const LOOKUP: usize = 64;
 
 impl Selector {
-    /// Length of its text in bytes, about: the cost of comparing a pod with it.
-    pub fn bytes(&self) -> usize {
+    /// The cost of comparing a pod with it: about the length of its text in bytes, and 64 for each requirement.
+    pub fn cost(&self) -> usize {
         let of_values = |values: &[Box<str>]| values.iter().map(|value| value.len() + 1).sum::<usize>();
         let of = |Requirement { key, operator }: &Requirement| {
-            key.len()
+            LOOKUP
+                + key.len()
                 + match operator {
                     Operator::In(values) => " in ()".len() + of_values(values),
                     Operator::NotIn(values) => " notin ()".len() + of_values(values),
@@ -101,7 +104,8 @@ mod tests {
         };
         assert_eq!(selector.to_string(), "a in (x,y),b notin (z),c,!d");
         assert_eq!(Selector::default().to_string(), "");
-        assert_eq!(selector.bytes(), selector.to_string().len() + 1, "each requirement has a comma");
+        let text = selector.to_string().len() + 1;
+        assert_eq!(selector.cost(), text + 4 * LOOKUP, "each requirement has a comma");
     }
 
     #[test]

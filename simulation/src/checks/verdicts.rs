@@ -103,7 +103,9 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
             Some(size) => job.announced.map_or(size, |announced| job.least_size(announced)),
             None => 1,
         };
-        if succeeded < wanted {
+        // Some succeeded after they had been recorded as failed, or were released since somebody took their labels off.
+        let have = ledger.pods_of(uid).filter(|pod| pod.end.is_some_and(|end| end.succeeded)).count() as u64;
+        if succeeded < wanted && have < wanted {
             return Some(format!("complete with {succeeded} of {wanted}"));
         }
         return (has_policy != by_policy)

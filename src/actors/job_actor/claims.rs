@@ -10,7 +10,6 @@ use crate::actors::labelling::has_label_of;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
-use crate::job::pod::PodRef;
 use crate::job::uid::UidSet;
 
 impl JobActor {
@@ -42,7 +41,7 @@ impl JobActor {
             AdoptionDecision::Adopt => self.adopt(observed.pod.into(), now),
             AdoptionDecision::Release => {
                 let spec = job.spec.clone();
-                self.requests.release_unselected(PodRef::from(&observed.pod), spec);
+                self.requests.release_unselected(&observed.pod, spec);
                 if observed.pod.tracked && self.state.pods.is_uncounted(&observed.pod.uid) {
                     // It is counted once its finalizer is off, and is nothing else to the Job.
                     observed.pod.selected = false;

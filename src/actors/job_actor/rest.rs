@@ -1,59 +1,38 @@
-//! How long an actor rests after a reading of its Job that takes long to follow.
+//! How long an actor rests, so that its thread has time for other Jobs.
 //!
-//! All pods of the Job may mean something else, and all indexes of its status are compared. Whoever may write the Job may do so
-//! again at once, and the thread works for other Jobs, too. So the actor rests for several times as long as the work takes. Until
-//! then its inputs wait; of the readings of the Job, only the newest does.
+//! Whoever may write a Job or its pods decides how much there is to do: all pods of a Job may mean something else at each of its
+//! readings, and all indexes of its status are compared. So the work of an actor is measured. Whatever it is, in the long run it takes
+//! no more than a fifth of the time of its thread. While the actor rests, its inputs wait; of the readings of the Job, only the newest does.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::wire::ObservedJob;
-use crate::job::state::JobState;
-
-/// Rest for each pod that may mean something else. To look at one takes about 1 µs.
-const REST_OF_POD: Duration = Duration::from_micros(5);
-/// Rest for each creation that is withdrawn. To make a pod takes about 10 µs.
-const REST_OF_CREATION: Duration = Duration::from_micros(100);
-/// Rest for each byte of the lists in both statuses, of which an interval takes 11. To compare one takes about 0.05 µs.
-const REST_OF_BYTE: Duration = Duration::from_nanos(25);
-/// A shorter rest is none: no thread is held up by that.
-const LEAST: Duration = Duration::from_millis(10);
-/// No rest is longer. A Job of 100,000 pods is followed in half of that.
+/// For each time that it works, an actor rests for so many times as long.
+const REST: u32 = 4;
+/// So much work at once needs no rest: no thread is held up by that.
+const AT_ONCE: Duration = Duration::from_millis(20);
+/// No rest is longer.
 const MOST: Duration = Duration::from_secs(1);
 
 /// The rest of an actor.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    /// The rest that the inputs taken in so far ask for.
+    /// Work that no rest has followed yet.
     due: Duration,
+    /// When the last work ended.
+    worked: Option<Instant>,
     until: Option<Instant>,
 }
 
 impl Rest {
-    /// The state is about to follow a reading of its Job.
-    pub(super) fn follows(&mut self, state: &JobState, before: &ObservedJob, seen: &ObservedJob) {
-        let Ok(job) = &seen.job else { return };
-        let mean_the_same = before.generation == seen.generation && state.job.options == job.options;
-        let pods = if mean_the_same { 0 } else { state.pods.len() };
-        let lists = [&state.job.status, &job.status];
-        let bytes = match lists[0] == lists[1] {
-            true => 0,
-            false => lists.iter().map(|status| status.list_bytes()).sum(),
-        };
-        self.due = self.due.saturating_add(after(pods, bytes)).min(MOST);
-    }
-
-    /// So many creations are withdrawn. The pods were made for nothing.
-    pub(super) fn withdraws(&mut self, creations: usize) {
-        let rest = REST_OF_CREATION.saturating_mul(u32::try_from(creations).unwrap_or(u32::MAX));
-        self.due = self.due.saturating_add(rest).min(MOST);
-    }
-
-    /// Begins the rest that is due, if one is. Returns how long it lasts.
-    pub(super) fn begin(&mut self) -> Option<Duration> {
-        let rest = Some(std::mem::take(&mut self.due)).filter(|rest| *rest >= LEAST)?;
-        self.until = Some(Instant::now() + rest);
+    /// The actor has worked since `began`, to this time. Begins the rest that is due, if one is, and returns how long it lasts.
+    pub(super) fn begin(&mut self, began: Instant, now: Instant) -> Option<Duration> {
+        let rested = self.worked.map_or(Duration::ZERO, |worked| began.saturating_duration_since(worked));
+        self.due = self.due.saturating_sub(rested / REST) + now.saturating_duration_since(began);
+        self.worked = Some(now);
+        let rest = (self.due >= AT_ONCE).then_some((self.due * REST).min(MOST))?;
+        self.until = Some(now + rest);
         Some(rest)
     }
 
@@ -63,23 +42,48 @@ impl Rest {
     }
 }
 
-fn after(pods: usize, bytes: usize) -> Duration {
-    let times = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    REST_OF_POD.saturating_mul(times(pods)).saturating_add(REST_OF_BYTE.saturating_mul(times(bytes)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MS: Duration = Duration::from_millis(1);
+
+    /// An actor that has something to do whenever it does not rest. Returns its part of the time.
+    async fn part_of_time(work: Duration, pause: Duration) -> f64 {
+        let (begun, mut rest, mut worked) = (Instant::now(), Rest::default(), Duration::ZERO);
+        while begun.elapsed() < 600_000 * MS {
+            let began = Instant::now();
+            tokio::time::advance(work).await;
+            worked += work;
+            let rest = rest.begin(began, Instant::now()).unwrap_or_default();
+            tokio::time::advance(rest.max(pause)).await;
+        }
+        worked.as_secs_f64() / begun.elapsed().as_secs_f64()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_long_work_is_followed_by_a_rest_and_a_short_one_is_not() {
-        let mut rest = Rest { due: after(1_000, 100_000), ..Rest::default() };
-        assert_eq!((rest.begin(), rest.lasts()), (None, false));
-        rest.due = after(2_000, 2_400_000);
-        assert_eq!((rest.begin(), rest.lasts()), (Some(Duration::from_millis(70)), true));
-        assert_eq!(rest.begin(), None, "nothing was followed since");
-        tokio::time::advance(Duration::from_millis(70)).await;
+    async fn work_takes_a_fifth_of_the_time_at_most() {
+        for (work, most) in [(MS, 0.21), (10 * MS, 0.21), (19 * MS, 0.21), (100 * MS, 0.21), (500 * MS, 0.34)]
+        {
+            let part = part_of_time(work, 2 * MS).await;
+            assert!((0.15..most).contains(&part), "{work:?}: {part}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_actor_with_little_to_do_never_rests() {
+        let mut rest = Rest::default();
+        for _ in 0..1_000 {
+            let began = Instant::now();
+            tokio::time::advance(2 * MS).await;
+            assert_eq!((rest.begin(began, Instant::now()), rest.lasts()), (None, false));
+            tokio::time::advance(10 * MS).await;
+        }
+        let began = Instant::now();
+        tokio::time::advance(50 * MS).await;
+        let lasts = rest.begin(began, Instant::now()).unwrap_or_default();
+        assert!(lasts >= 200 * MS && rest.lasts());
+        tokio::time::advance(lasts).await;
         assert!(!rest.lasts());
     }
 }

@@ -8,20 +8,22 @@
 //! initial size, when most namespaces are in trouble at the same time. Webhooks can make writes fail in every way but the first,
 //! so a few namespaces prove nothing, and the lanes of those that fail are small in any case.
 //!
-//! So that a slot is free for everybody while calls of one namespace hang, nobody may hold all of them:
+//! So that a slot is free for everybody while calls of some namespaces are slow or hang, these may not hold all of them:
 //!
 //! | who | leaves free |
 //! |---|---|
-//! | creations and Events | a sixteenth, for status, finalizers and deletions |
-//! | one namespace | a sixteenth, and three quarters besides its late writes while there are many of those |
+//! | creations, progress, Events that only inform | an eighth, but eight at least |
+//! | other writes | seven eighths of that |
+//! | a namespace that holds few slots, less than a 64th or none, for other writes than Events | nothing |
+//! | creations | a sixteenth, for status, finalizers and deletions |
+//! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth; creations that are all late do not count for progress |
 //! | Events that report failures and ends | all but an eighth, or but three of twelve and more; and one place of their lane |
-//! | Events that only inform | all but as many, and leave only while an eighth is free |
+//! | Events that only inform | all but as many |
 //! | Events of one namespace | one of those |
 //!
-//! A write is *late* if it has not been answered for much longer than the API server needs: a webhook holds it up, which costs
-//! the API server little. It gives its slot of the shared window back, and counts in its lane and namespace only. So what hangs
-//! in a namespace keeps others waiting for a second and no longer. No more writes are late than the window may be wide.
+//! A write is *late* if it has not been answered for a while: a webhook holds it up. It gives its slot of the shared window back, and
+//! counts in its lane and namespace only. As it occupies the API server all the same, few writes may be late.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -77,11 +79,10 @@ pub(super) struct Slot {
 pub(super) struct Slots {
     all: Window,
     namespaces: HashMap<Arc<str>, Namespace, RandomState>,
-    /// Slots in use.
+    /// Writes in flight that are not late.
     held: Held,
-    /// The writes that have them, in the order in which they left, and when that was.
+    /// The same writes in the order in which they left, and when that was.
     on_time: BTreeMap<Place, (Instant, Lane, Priority)>,
-    /// Writes in flight that have given their slots back.
     late: Held,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
@@ -146,16 +147,21 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// ... if so many of them have had answers in it.
 const FEWEST_NAMESPACES: usize = 4;
-/// A write is late after this time, or after so many times as long as the API server takes to answer, if that is more.
-const LATE: (Duration, u32) = (Duration::from_secs(1), 8);
-/// While as many writes are late as one in so many of the most slots there may be, a namespace may hold one in so many slots.
-const MANY_LATE: usize = 4;
+/// A write is late after this time. An API server that has as much to do as it can answers later, too. It gets more to do then,
+/// but not much more.
+const LATE: Duration = Duration::from_millis(250);
+/// As many writes may be late as one in so many of the most slots there may be.
+const LATE_PART: usize = 4;
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// One in this many slots is kept free of creations and Events, and one of each namespace.
+/// One in this many slots is kept free of creations, and one of each namespace.
 const RESERVE: usize = 16;
 /// One in this many slots is kept free of the creations and progress of each namespace, and of Events that only inform.
 const BULK_RESERVE: usize = 8;
+/// One in this many slots, but so many at least, is kept free of namespaces that hold many.
+const OTHERS_RESERVE: (usize, usize) = (8, 8);
+/// A namespace holds many slots from one in this many on.
+const MANY: usize = 64;
 /// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
 const EVENT_SHARE: usize = 8;
 
@@ -193,7 +199,7 @@ impl Slots {
 
     /// Writes in flight.
     pub(super) fn in_flight(&self) -> usize {
-        self.held.total() + self.late.total()
+        self.all.in_flight()
     }
 
     /// The Events among them.
@@ -203,7 +209,17 @@ impl Slots {
 
     /// Whether any write may leave now.
     pub(super) fn has_room(&self) -> bool {
-        self.all.has_room()
+        self.taken() < self.size()
+    }
+
+    /// Slots in use.
+    fn taken(&self) -> usize {
+        self.held.total() + self.late_with_slots()
+    }
+
+    /// Writes that are late and too many to have given their slots back.
+    fn late_with_slots(&self) -> usize {
+        self.late.total().saturating_sub(self.limits().max.div_ceil(LATE_PART))
     }
 
     /// Namespaces that may have fewer writes of some kind in flight than at the start, since theirs fail.
@@ -214,7 +230,7 @@ impl Slots {
     /// Whether a write may leave now, while writes of this many lanes wait for their turns. Lanes that hold less
     /// than their share come first.
     pub(super) fn room(&self, priority: Priority, lane: &Lane, waiting: usize) -> Room {
-        if !self.all.has_room() {
+        if !self.has_room() {
             return Room::None;
         }
         let namespace = self.namespaces.get(&lane.namespace);
@@ -237,38 +253,51 @@ impl Slots {
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
         let of_events = (size / EVENT_SHARE).max(3.min(size / 4)).max(1);
         let (all, own) = (&self.held, namespace.map(|namespace| namespace.held).unwrap_or_default());
-        let leaves_reserve = all.of(Priority::Create) + all.events() < without(RESERVE);
+        let for_others = self.kept_for_others();
+        let holds_few = own.total() - own.events() < (size / MANY).max(1);
+        let leaves = |slots: usize| holds_few || self.taken() + slots < size;
+        let leaves_reserve = self.taken() < without(RESERVE);
         let are_few_events = || all.of(priority) < of_events && own.of(priority) < (of_events - 1).max(1);
         let is_within = match priority {
-            Priority::Status | Priority::Finalizer | Priority::Delete => true,
+            Priority::Status | Priority::Finalizer | Priority::Delete => leaves(for_others * 7 / 8),
             Priority::Create => {
-                leaves_reserve && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
+                leaves(for_others)
+                    && leaves_reserve
+                    && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
             }
             Priority::Progress => {
                 // It must not take what the API server has no time for.
                 let creations = namespace.and_then(Namespace::creations);
                 let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));
-                !going_on.is_some_and(LaneState::is_full) && own.of(priority) + beside < without(BULK_RESERVE)
+                leaves(for_others)
+                    && !going_on.is_some_and(LaneState::is_full)
+                    && own.of(priority) + beside < without(BULK_RESERVE)
             }
-            Priority::Report => are_few_events() && leaves_reserve,
-            Priority::Event => are_few_events() && all.total() < without(BULK_RESERVE),
+            Priority::Report => are_few_events() && self.taken() + for_others * 7 / 8 < size,
+            Priority::Event => are_few_events() && self.taken() + for_others < size,
         };
-        let are_many_late = self.late.total() * MANY_LATE >= self.limits().max;
-        let is_share = || namespace.is_none_or(|namespace| namespace.on_time() < (size / MANY_LATE).max(1));
-        is_within && own.total() < without(RESERVE) && (!are_many_late || is_share())
+        is_within && own.total() < without(RESERVE)
     }
 
-    /// Takes the slots of writes that are late, where the API server takes this long to answer. At most as many are late as the
-    /// window may be wide.
-    pub(super) fn take_back(&mut self, answer_time: Duration) {
-        let Some(left_by) = Instant::now().checked_sub(LATE.0.max(answer_time * LATE.1)) else { return };
+    /// Slots that are kept free of namespaces that hold many.
+    fn kept_for_others(&self) -> usize {
+        (self.size() / OTHERS_RESERVE.0).max(OTHERS_RESERVE.1).min(self.size() / 2)
+    }
+
+    /// When the next write will be late.
+    pub(super) fn next_late(&self) -> Option<Instant> {
+        let (left, ..) = self.on_time.first_key_value()?.1;
+        Some(*left + LATE)
+    }
+
+    /// Takes back the slots of writes that are late.
+    pub(super) fn take_back(&mut self) {
+        let now = Instant::now();
         while let Some(first) = self.on_time.first_entry()
-            && first.get().0 <= left_by
-            && self.late.total() < self.all.limits().max
+            && first.get().0 + LATE <= now
         {
             let (_, lane, priority) = first.remove();
-            self.all.end();
             self.held.remove(priority);
             self.late.add(priority);
             let limits = self.limits();
@@ -294,7 +323,7 @@ impl Slots {
         if is_full && !priority.is_event() {
             self.all.mark_full();
             // A lane that is as full as the bounds let it be: its window opens together with that of all.
-            let kept_free = (self.size() / BULK_RESERVE).max(2);
+            let kept_free = self.kept_for_others();
             let namespace = self.namespaces.get_mut(&lane.namespace);
             let window = namespace.map(|namespace| &mut namespace.lane_mut(&lane.call, limits).window);
             if let Some(window) = window.filter(|window| window.in_flight() + kept_free >= window.size()) {
@@ -308,13 +337,9 @@ impl Slots {
     pub(super) fn end(&mut self, slot: Slot, signal: Option<Signal>) {
         let Slot { lane, priority, in_lane, of_all } = slot;
         let limits = self.limits();
+        self.all.end();
         let is_late = self.on_time.remove(&of_all).is_none();
-        if is_late {
-            self.late.remove(priority);
-        } else {
-            self.all.end();
-            self.held.remove(priority);
-        }
+        (if is_late { &mut self.late } else { &mut self.held }).remove(priority);
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         namespace.held.remove(priority);
         let counts_for_all = !priority.is_event();
@@ -386,11 +411,6 @@ impl Namespace {
 
     fn creations(&self) -> Option<&LaneState> {
         self.lanes.get(&Lane::of_creations())
-    }
-
-    /// Writes in flight that are not late.
-    fn on_time(&self) -> usize {
-        self.lanes.values().map(LaneState::on_time).sum()
     }
 
     fn is_busy(&self) -> bool {

@@ -171,8 +171,8 @@ impl WireJobSpec<'_> {
 
 /// A selector that is short enough to be served.
 pub(super) fn served(selector: Selector) -> Result<Selector, Unserved> {
-    match selector.bytes() {
-        bytes if bytes > LONGEST_SELECTOR => Err(Unserved::LongSelector { bytes }),
+    match selector.cost() {
+        cost if cost > LONGEST_SELECTOR => Err(Unserved::LongSelector { cost }),
         _ => Ok(selector),
     }
 }

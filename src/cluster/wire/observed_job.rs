@@ -81,12 +81,14 @@ pub enum Unserved {
     /// `spec.completionMode` is neither `NonIndexed` nor `Indexed`.
     #[error("unknown completion mode {0:?}")]
     UnknownCompletionMode(Box<str>),
-    /// `spec.selector` has more than [`LONGEST_SELECTOR`] bytes as text: it fits into no URL, and comparing every pod with it
-    /// takes time from other Jobs.
-    #[error("its selector has {bytes} bytes, and {LONGEST_SELECTOR} at most are served")]
+    /// `spec.selector` costs more than [`LONGEST_SELECTOR`]: it fits into no URL, or comparing every pod with it takes time
+    /// from other Jobs.
+    #[error(
+        "its selector counts as {cost} bytes, 64 for each requirement and its text, and {LONGEST_SELECTOR} at most are served"
+    )]
     LongSelector {
-        /// Its length.
-        bytes: usize,
+        /// Its [cost](Selector::cost).
+        cost: usize,
     },
     /// `spec.successPolicy` names indexes by more than [`LONGEST_SUCCESS_POLICY`] bytes of text.
     #[error(

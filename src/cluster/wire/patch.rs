@@ -95,10 +95,12 @@ pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
     render(&json!({"metadata": metadata}))
 }
 
-/// Removes the Job from the pod's owners, and the tracking finalizer.
-pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
+/// Removes the Job from the pod's owners, and the tracking finalizer, unless the pod has changed since `version`: the Job may
+/// select it again. A pod that is released after all and adopted again would be counted twice.
+pub fn release_patch(pod: &Uid, version: u64, job: &Uid, finalizer: &str) -> Bytes {
     render(&json!({"metadata": {
         "uid": pod,
+        "resourceVersion": version.to_string(),
         "ownerReferences": [{"$patch": "delete", "uid": job}],
         "$deleteFromPrimitiveList/finalizers": [finalizer],
     }}))
@@ -150,8 +152,8 @@ mod tests {
                 "$deleteFromPrimitiveList/finalizers": ["f"], "managedFields": [{}]}})
         );
         assert_eq!(
-            read(&release_patch(&pod, &job, "f")),
-            json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"],
+            read(&release_patch(&pod, 5, &job, "f")),
+            json!({"metadata": {"uid": "p-uid", "resourceVersion": "5", "$deleteFromPrimitiveList/finalizers": ["f"],
                 "ownerReferences": [{"$patch": "delete", "uid": "j-uid"}]}})
         );
         assert_eq!(

@@ -261,6 +261,11 @@ impl Tags {
         matches!(self.stage, PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving)
     }
 
+    /// The same, but its place may not get another pod meanwhile.
+    pub(super) fn keeps_place(&self) -> bool {
+        matches!(self.stage, PodStage::Going { .. } | PodStage::Leaving)
+    }
+
     /// The failure, unless the pod is released or must not be counted.
     pub(super) fn counted_failure(&self) -> Option<&Failure> {
         self.failure.as_deref().filter(|_| self.tracking != Tracking::None)

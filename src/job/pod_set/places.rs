@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::PodSet;
-use super::classify::{PodStage, Tracking};
+use super::classify::Tracking;
 use super::ledger::Termination;
 use super::slots::Slot;
 use super::step::{Step, at_place};
@@ -77,7 +77,8 @@ impl PodSet {
         let failed =
             recorded_failed || (!succeeded && at_place(&self.queues.fails_index, place).next().is_some());
         let recorded = succeeded || failed;
-        let wanted = || !active && !self.pending.contains_key(&place) && !self.is_being_left(place);
+        let is_kept = || at_place(&self.queues.keep_place, place).next().is_some();
+        let wanted = || !active && !self.pending.contains_key(&place) && !is_kept();
         let free = !recorded && wanted();
         toggle(&mut self.succeeded, place, succeeded);
         toggle(&mut self.failed, place, failed);
@@ -88,12 +89,6 @@ impl PodSet {
                 recorded || active || self.ledger.termination != Termination::No,
             );
         }
-    }
-
-    fn is_being_left(&self, place: u32) -> bool {
-        let stage = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.stage);
-        let keeps_place = |stage| matches!(stage, PodStage::Going { .. } | PodStage::Leaving);
-        at_place(&self.queues.leaving, place).any(|slot| stage(slot).is_some_and(keeps_place))
     }
 
     fn refresh_delayed_deletion(&mut self, index: u32, no_successor_needed: bool) {
@@ -113,10 +108,10 @@ impl PodSet {
 
     /// The latest failure of an index.
     fn last_failure(&self, index: u32) -> Option<DelayedDeletion> {
-        let lowest = (index, (0, Timestamp::MIN.into(), Uid::LOWEST));
-        let at_index =
-            self.queues.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
-        let (_, slot) = at_index.last()?;
+        let first = |index: u32| ((index, (0, Timestamp::MIN.into(), Uid::LOWEST)), Slot::LOWEST);
+        // No place is the largest index.
+        let (_, slot) =
+            self.queues.failures_at.range(first(index)..first(index.saturating_add(1))).next_back()?;
         let failure = self.pods.get(*slot)?.tags.as_ref()?.failure.as_deref()?;
         let before = failure.before;
         let step = if is(Mutant::IndexFailuresForgotten) { 0 } else { 1 };

@@ -28,7 +28,7 @@ impl PodSet {
         Gauges {
             active: queues.active.len() + going,
             ready: queues.ready + going_ready,
-            terminating: queues.leaving.len() - going,
+            terminating: queues.leaving - going,
         }
     }
 
@@ -45,7 +45,7 @@ impl PodSet {
     /// Number of pods that are not active but still occupy their place. If only failed pods are replaced,
     /// these are all terminating pods; else those with an unanswered removal.
     pub fn leaving(&self) -> usize {
-        if self.spec.replace_only_failed { self.queues.leaving.len() } else { self.removals }
+        if self.spec.replace_only_failed { self.queues.leaving } else { self.removals }
     }
 
     /// Whether a creation has not been answered, and the watch has not shown its pod.

@@ -26,8 +26,10 @@ pub(super) struct Queues {
     pub(super) occupants: Occupants,
     /// Active pods of an Indexed Job without an index in range.
     pub(super) misplaced: Queue<Rank>,
-    /// Pods that are being deleted or removed and have not ended, by place.
-    pub(super) leaving: Queue<u32>,
+    /// Pods that are being deleted or removed and have not ended.
+    pub(super) leaving: usize,
+    /// Those of them that keep their places meanwhile, by place.
+    pub(super) keep_place: Queue<u32>,
     /// Those of them whose removal is not answered, and the ready ones among these.
     pub(super) going: usize,
     pub(super) going_ready: usize,
@@ -65,7 +67,8 @@ impl Queues {
         if indexed {
             self.shift_occupant(step);
         }
-        step.shift(&mut self.leaving, |tags| tags.is_leaving().then_some(tags.key()));
+        step.count(&mut self.leaving, Tags::is_leaving);
+        step.shift(&mut self.keep_place, |tags| tags.keeps_place().then_some(tags.key()));
         step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
         step.count(&mut self.undecided, |tags| tags.tracking == Tracking::Unfinished);
         for tracking in Tracking::QUEUED {
