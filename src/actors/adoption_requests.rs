@@ -152,13 +152,15 @@ impl Requests {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
         // It goes on when the actor ends: the next one does not begin what has begun.
-        let order = Order { fence: self.fence.whole(), ..self.order(Priority::Finalizer) };
+        let right = self.fence.whole();
+        let order = Order { fence: right.clone(), ..self.order(Priority::Finalizer) };
         let released = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         self.spawn(async move {
             match released.await {
-                Ok(Answer::Gone) | Err(WriteError::Fenced) => return,
+                Ok(Answer::Gone) => return,
                 Ok(_) => {}
+                Err(WriteError::Fenced) if right.is_closed() => return,
                 Err(refusal) => log_job!(
                     warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
                     "a pod that the selector no longer selects was not released"

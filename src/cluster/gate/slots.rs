@@ -14,7 +14,7 @@
 //! |---|---|
 //! | creations, progress, Events that only inform | an eighth, but eight at least |
 //! | other writes | seven eighths of that |
-//! | a namespace that holds few slots, less than a 64th or none, for other writes than Events | nothing |
+//! | a namespace that holds few slots, less than a 128th or none, for other writes than Events | nothing |
 //! | creations | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth; creations that are all late do not count for progress |
@@ -161,7 +161,7 @@ const BULK_RESERVE: usize = 8;
 /// One in this many slots, but so many at least, is kept free of namespaces that hold many.
 const OTHERS_RESERVE: (usize, usize) = (8, 8);
 /// A namespace holds many slots from one in this many on.
-const MANY: usize = 64;
+const MANY: usize = 128;
 /// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
 const EVENT_SHARE: usize = 8;
 

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::tenant::user::Tenant;
 
-const FINALIZER: &str = "tenant.example/never";
+pub(super) const FINALIZER: &str = "tenant.example/never";
 
 /// Creates Jobs whose pods keep a finalizer, and deletes all of it.
 pub(super) async fn begin(tenant: &Tenant) {

@@ -6,6 +6,7 @@
 mod admission;
 mod churn;
 mod circles;
+mod crowded;
 mod gang;
 mod held;
 mod marks;
@@ -78,6 +79,10 @@ pub(super) enum Attack {
     Census,
     /// Pods of Jobs that vanish with their finalizer, so that their Jobs doubt what they know, while large pods hold up the watch.
     Vanishing,
+    /// A Job that is resized again and again, with many deleted pods at one index.
+    CrowdedIndex,
+    /// Pods without controller, and suspended Jobs that look up as many of their labels as they may.
+    Lookups,
 }
 
 impl Attack {
@@ -157,6 +162,8 @@ impl Attack {
             Self::Policies => sizes::policies(tenant).await,
             Self::Census => sizes::census(tenant).await,
             Self::Vanishing => vanishing::begin(tenant).await,
+            Self::CrowdedIndex => crowded::begin(tenant).await,
+            Self::Lookups => selectors::lookups(tenant).await,
         }
         Ok(())
     }
@@ -172,6 +179,8 @@ impl Attack {
             Self::ShardLabels => marks::label_again(tenant).await,
             Self::ForeignUid => owners::delete_foreign_pods(tenant).await,
             Self::Vanishing => vanishing::go_on(tenant).await,
+            Self::CrowdedIndex => crowded::resize(tenant).await,
+            Self::Lookups => selectors::look_up_again(tenant).await,
             _ => {}
         }
     }
@@ -193,7 +202,7 @@ impl Attack {
             aid.end(&yard.admin).await?;
         }
         match self {
-            Self::Finalizers => held::end(tenant).await,
+            Self::Finalizers | Self::CrowdedIndex => held::end(tenant).await,
             Self::Gang => gang::end(tenant).await,
             _ => Ok(()),
         }
@@ -201,7 +210,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 26] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -226,6 +235,8 @@ const NAMES: [&str; 24] = [
     "policies",
     "census",
     "vanishing",
+    "crowded-index",
+    "lookups",
 ];
 
 #[cfg(test)]

@@ -46,6 +46,42 @@ pub(super) async fn many(tenant: &Tenant) {
     tenant.create_all("pods", pods).await;
 }
 
+/// A suspended Job that selects pods by the presence of a label, asked for in so many ways.
+fn asking(tenant: &Tenant, name: &str, times: usize, last: &str) -> Value {
+    let asked = (0..times).map(|n| json!({"key": "a", "operator": "NotIn", "values": [n.to_string()]}));
+    let last = std::iter::once(json!({"key": last, "operator": "Exists"}));
+    let mut job = tenant.job(name);
+    (job["spec"]["manualSelector"], job["spec"]["suspend"]) = (json!(true), json!(true));
+    job["spec"]["selector"] = json!({"matchExpressions": asked.chain(last).collect::<Vec<_>>()});
+    job["spec"]["template"]["metadata"]["labels"] = json!({"a": "x", "b": "x", "z": "x"});
+    job
+}
+
+/// Jobs that ask as often as they may and select none of the pods, which have no controller.
+pub(super) async fn lookups(tenant: &Tenant) {
+    let jobs = (0..40).map(|number| asking(tenant, &format!("asks-{number:02}"), 50, "z"));
+    tenant.create_all("jobs", jobs).await;
+    let pods = (0..tenant.scale.of(300, 10_000)).map(|number| {
+        let mut pod = tenant.pod(&format!("asked-{number}"));
+        pod["metadata"]["labels"] = json!({"a": "x", "b": "x"});
+        pod["metadata"]["annotations"] = json!({});
+        pod
+    });
+    tenant.create_all("pods", pods).await;
+}
+
+/// Jobs that look for all of the pods, one after the other, until dropped.
+pub(super) async fn look_up_again(tenant: &Tenant) {
+    for number in 0_u64.. {
+        let (adopts, asks) = (format!("z-adopts-{number}"), format!("z-asks-{number}"));
+        tenant.create("jobs", &asking(tenant, &adopts, 0, "b")).await;
+        tenant.create("jobs", &asking(tenant, &asks, 50, "z")).await;
+        tokio::time::sleep(Duration::from_millis(tenant.scale.of(200, 20) as u64)).await;
+        tenant.delete("jobs", &adopts).await;
+        tenant.delete("jobs", &asks).await;
+    }
+}
+
 /// Jobs that run, with a selector that no URL holds.
 pub(super) async fn long(tenant: &Tenant) {
     tenant.create_all("jobs", (0..3).map(|number| job(tenant, &format!("long-{number}"), LONG))).await;
