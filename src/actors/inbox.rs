@@ -36,7 +36,10 @@ struct Shared<T> {
 }
 
 struct Contents<T> {
-    items: Vec<T>,
+    /// `None` in place of an input that a later one has replaced.
+    items: Vec<Option<T>>,
+    /// Which of them the next list replaces.
+    list: Option<usize>,
     /// The newest state of what the actor follows.
     latest: Option<T>,
     /// When the first of the watch events among them arrived.
@@ -78,6 +81,7 @@ impl<T> Inbox<T> {
     fn with(queue: Option<Arc<WorkQueue>>) -> Self {
         let contents = Mutex::new(Contents {
             items: Vec::new(),
+            list: None,
             latest: None,
             event: None,
             woken_at: None,
@@ -132,8 +136,19 @@ impl<T> Inbox<T> {
     /// Puts in what a watch event showed that arrived at `arrived`.
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
-            contents.items.push(item);
+            contents.items.push(Some(item));
             contents.event.get_or_insert(arrived);
+        });
+    }
+
+    /// Puts in a list of all that there is of something, after which an earlier one that has not been taken says nothing more.
+    pub fn push_list(&self, item: T) {
+        self.change(|contents| {
+            let place = contents.items.len();
+            if let Some(before) = contents.list.replace(place).and_then(|list| contents.items.get_mut(list)) {
+                *before = None;
+            }
+            contents.items.push(Some(item));
         });
     }
 
@@ -153,7 +168,7 @@ impl<T> Inbox<T> {
 
     /// Puts several inputs in.
     pub fn extend(&self, items: impl IntoIterator<Item = T>) {
-        self.change(|contents| contents.items.extend(items));
+        self.change(|contents| contents.items.extend(items.into_iter().map(Some)));
     }
 
     /// Takes all inputs. Later ones are dropped: the actor is no more.
@@ -186,11 +201,10 @@ impl<T> Inbox<T> {
         if let (Some(queue), Some(woken)) = (&self.shared.queue, contents.woken_at.take()) {
             queue.taken(woken.elapsed());
         }
-        let mut inputs = std::mem::take(&mut contents.items);
-        if let Some(latest) = contents.latest.take() {
-            inputs.insert(0, latest);
-        }
-        (inputs, contents.event.take())
+        let items = std::mem::take(&mut contents.items);
+        contents.list = None;
+        let latest = contents.latest.take();
+        (latest.into_iter().chain(items.into_iter().flatten()).collect(), contents.event.take())
     }
 }
 
@@ -211,7 +225,7 @@ impl<T> Promise<T> {
     fn resolve(&mut self, item: Option<T>) {
         if let Some(inbox) = self.inbox.take() {
             inbox.change(|contents| {
-                contents.items.extend(item);
+                contents.items.extend(item.map(Some));
                 contents.due -= 1;
             });
         }
@@ -228,6 +242,18 @@ impl<T> Drop for Promise<T> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn of_several_lists_the_last_waits_behind_what_came_before_it() {
+        let inbox = Inbox::default();
+        inbox.push_list("first list");
+        inbox.push("a");
+        inbox.push_list("second list");
+        inbox.push("b");
+        assert_eq!(inbox.take(), ["a", "second list", "b"]);
+        inbox.push_list("third list");
+        assert_eq!(inbox.take(), ["third list"]);
+    }
 
     #[test]
     fn a_closed_inbox_keeps_nothing() {

@@ -23,6 +23,11 @@ impl PodOwnerIndex {
         self.jobs.get(pod)
     }
 
+    /// Whether a Job holds pods.
+    pub fn has_pods(&self, job: &JobId) -> bool {
+        self.pods.contains_key(job)
+    }
+
     /// The pods of a Job.
     pub fn pods_of(&self, job: &JobId) -> UidSet {
         self.pods.get(job).cloned().unwrap_or_default()

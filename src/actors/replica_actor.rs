@@ -126,6 +126,8 @@ struct OwnedShard {
     lacks_census: bool,
     /// Its Jobs of other controllers, and those that are not served: each is counted or reported once.
     skipped: UidSet,
+    /// Its Jobs that are not served and are being deleted: the pods of each are looked for once.
+    leaving: UidSet,
     fence: Fence,
     in_flight: TaskTracker,
 }
@@ -220,8 +222,9 @@ impl ReplicaActor {
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
         let phase = ShardPhase::Active { jobs };
-        let skipped = UidSet::default();
-        let shard = OwnedShard { actor, phase, waits, lacks_census: true, skipped, fence, in_flight };
+        let (skipped, leaving) = (UidSet::default(), UidSet::default());
+        let shard =
+            OwnedShard { actor, phase, waits, lacks_census: true, skipped, leaving, fence, in_flight };
         self.shards.insert(id, shard);
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
@@ -343,7 +346,7 @@ impl ReplicaActor {
 
     /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>, arrived: Instant) {
-        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, skipped, .. }) =
+        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, skipped, leaving, .. }) =
             self.shards.get_mut(&id)
         else {
             return;
@@ -361,11 +364,12 @@ impl ReplicaActor {
         }
         match job.may_have_pods() {
             Some(read) => {
+                leaving.remove(&job.uid);
                 self.job_index.insert(read);
                 actor.do_send(JobSeen { job: job.clone(), arrived });
             }
             // Nobody counts its pods. Their finalizer must not hold up its deletion.
-            None if job.deleting => actor.do_send(JobVanished(job.id())),
+            None if job.deleting && leaving.insert(job.uid.clone()) => actor.do_send(JobVanished(job.id())),
             None => {}
         }
         match &job.job {
@@ -406,6 +410,7 @@ impl ReplicaActor {
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get_mut(&self.cx.config.shards.shard_of(&uid.to_string())) {
             shard.skipped.remove(uid);
+            shard.leaving.remove(uid);
             shard.actor.do_send(JobVanished(job.clone()));
         }
         self.look_at_left_alone(job.namespace(), ctx);

@@ -31,8 +31,8 @@ struct ForeignJob {
 enum Deletion {
     /// Nothing yet.
     Undecided,
-    /// It is deleted at a time.
-    Awaited(SpawnHandle),
+    /// It is deleted at this time.
+    Awaited(Timestamp, SpawnHandle),
     /// Its deletion has been sent and not been answered.
     InFlight,
 }
@@ -76,9 +76,13 @@ impl ShardActor {
             return self.forget_foreign_job(uid, ctx);
         };
         let at = known.retry.waits(now).map_or(expires, |retry| expires.max(retry));
+        if matches!(&known.deletion, Deletion::Awaited(before, _) if *before == at) {
+            return;
+        }
         let expired = uid.clone();
         let timer = ctx.run_later(clock::until(at, now), move |shard, ctx| shard.expire(&expired, ctx));
-        if let Deletion::Awaited(before) = std::mem::replace(&mut known.deletion, Deletion::Awaited(timer)) {
+        let awaited = Deletion::Awaited(at, timer);
+        if let Deletion::Awaited(_, before) = std::mem::replace(&mut known.deletion, awaited) {
             ctx.cancel_future(before);
         }
     }
@@ -100,7 +104,8 @@ impl ShardActor {
 
     /// Forgets a Job that no longer exists or is not to be deleted.
     pub(super) fn forget_foreign_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        if let Some(Deletion::Awaited(timer)) = self.foreign_jobs.0.remove(uid).map(|known| known.deletion) {
+        if let Some(Deletion::Awaited(_, timer)) = self.foreign_jobs.0.remove(uid).map(|known| known.deletion)
+        {
             ctx.cancel_future(timer);
         }
     }

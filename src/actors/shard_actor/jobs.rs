@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
+use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
@@ -52,8 +53,9 @@ enum Stage {
     Active(Active),
     /// It is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no longer exists.
     Broken { leaving: bool },
-    /// It has finished and needs nothing until the timer fires.
-    Passivated { timer: Option<SpawnHandle> },
+    /// It has finished and needs nothing until the timer fires, at this time. Each timer costs something at each message, so one
+    /// that is still right stays.
+    Passivated { timer: Option<(Timestamp, SpawnHandle)> },
 }
 
 struct Active {
@@ -78,7 +80,7 @@ impl Drop for Active {
 
 impl Stage {
     fn leave(self, ctx: &mut Context<ShardActor>) {
-        if let Self::Passivated { timer: Some(timer) } = self {
+        if let Self::Passivated { timer: Some((_, timer)) } = self {
             ctx.cancel_future(timer);
         }
     }
@@ -107,6 +109,11 @@ impl JobEntry {
         }
     }
 
+    /// Whether a timer fires at this time.
+    fn is_looked_at(&self, time: Timestamp) -> bool {
+        matches!(&self.stage, Stage::Passivated { timer: Some((at, _)) } if *at == time)
+    }
+
     /// Sends what a watch event showed that arrived at `arrived`.
     fn send_event(&mut self, input: JobInput, arrived: Instant) {
         if let Stage::Active(active) = &self.stage {
@@ -127,7 +134,10 @@ impl JobEntry {
         match &mut self.stage {
             Stage::Active(active) => {
                 active.leaving |= gone;
-                active.inbox.push(input);
+                match input {
+                    JobInput::PodsListed { origin: ListOrigin::Memory, .. } => active.inbox.push_list(input),
+                    _ => active.inbox.push(input),
+                }
             }
             Stage::Broken { leaving } => *leaving |= gone,
             Stage::Passivated { .. } => {}
@@ -311,9 +321,11 @@ impl ShardActor {
         let now = self.cx.clock.now();
         let timer = match next_look(job, self.cx.config.limits(), now) {
             NextLook::Now => return false,
+            NextLook::At(at) if entry.is_looked_at(at) => return true,
             NextLook::At(at) => {
                 let id = id.clone();
-                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.activate(&id, [], ctx)))
+                let look = move |shard: &mut Self, ctx: &mut Context<Self>| shard.activate(&id, [], ctx);
+                Some((at, ctx.run_later(clock::until(at, now), look)))
             }
             NextLook::Never => None,
         };

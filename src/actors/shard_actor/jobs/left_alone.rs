@@ -87,7 +87,7 @@ impl ShardActor {
         let Some(entry) = self.jobs.get(&id) else { return };
         if let Some(again) = entry.releases.waits(now) {
             ctx.run_later(clock::until(again, now), move |shard, ctx| shard.release_late_pods(id, ctx));
-        } else if !self.pod_owners.pods_of(&id).is_empty() {
+        } else if self.pod_owners.has_pods(&id) {
             self.release_for_deletion(&id, ctx);
         }
     }
