@@ -12,9 +12,9 @@
 //!
 //! | who | leaves free |
 //! |---|---|
-//! | creations, progress, Events that only inform | an eighth, but eight at least |
-//! | other writes | seven eighths of that |
-//! | a namespace that holds few slots, less than a 128th or none, for other writes than Events | nothing |
+//! | all but the next two rows | an eighth, but eight at least |
+//! | a namespace that holds few slots: less than a 48th, a 64th if it has late writes, or none | nothing |
+//! | Events while fewer than four are in flight | a sixteenth |
 //! | creations | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth; creations that are all late do not count for progress |
@@ -151,7 +151,7 @@ const FEWEST_NAMESPACES: usize = 4;
 /// but not much more.
 const LATE: Duration = Duration::from_millis(250);
 /// As many writes may be late as one in so many of the most slots there may be.
-const LATE_PART: usize = 4;
+const LATE_PART: usize = 2;
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations, and one of each namespace.
@@ -160,8 +160,10 @@ const RESERVE: usize = 16;
 const BULK_RESERVE: usize = 8;
 /// One in this many slots, but so many at least, is kept free of namespaces that hold many.
 const OTHERS_RESERVE: (usize, usize) = (8, 8);
-/// A namespace holds many slots from one in this many on.
-const MANY: usize = 128;
+/// A namespace holds many slots from one in this many on; the second number is for namespaces with late writes.
+const MANY: (usize, usize) = (48, 64);
+/// Fewer Events need no part of what is kept free.
+const FEW_EVENTS: usize = 4;
 /// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
 const EVENT_SHARE: usize = 8;
 
@@ -254,14 +256,15 @@ impl Slots {
         let of_events = (size / EVENT_SHARE).max(3.min(size / 4)).max(1);
         let (all, own) = (&self.held, namespace.map(|namespace| namespace.held).unwrap_or_default());
         let for_others = self.kept_for_others();
-        let holds_few = own.total() - own.events() < (size / MANY).max(1);
-        let leaves = |slots: usize| holds_few || self.taken() + slots < size;
+        let many = if namespace.is_none_or(Namespace::is_on_time) { MANY.0 } else { MANY.1 };
+        let holds_few = own.total() - own.events() < (size / many).max(1);
+        let leaves_others_reserve = holds_few || self.taken() + for_others < size;
         let leaves_reserve = self.taken() < without(RESERVE);
         let are_few_events = || all.of(priority) < of_events && own.of(priority) < (of_events - 1).max(1);
         let is_within = match priority {
-            Priority::Status | Priority::Finalizer | Priority::Delete => leaves(for_others * 7 / 8),
+            Priority::Status | Priority::Finalizer | Priority::Delete => leaves_others_reserve,
             Priority::Create => {
-                leaves(for_others)
+                leaves_others_reserve
                     && leaves_reserve
                     && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
             }
@@ -270,12 +273,15 @@ impl Slots {
                 let creations = namespace.and_then(Namespace::creations);
                 let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));
-                leaves(for_others)
+                leaves_others_reserve
                     && !going_on.is_some_and(LaneState::is_full)
                     && own.of(priority) + beside < without(BULK_RESERVE)
             }
-            Priority::Report => are_few_events() && self.taken() + for_others * 7 / 8 < size,
-            Priority::Event => are_few_events() && self.taken() + for_others < size,
+            Priority::Report | Priority::Event => {
+                let may_leave =
+                    self.taken() + for_others < size || self.events() < FEW_EVENTS && leaves_reserve;
+                are_few_events() && may_leave
+            }
         };
         is_within && own.total() < without(RESERVE)
     }
@@ -411,6 +417,11 @@ impl Namespace {
 
     fn creations(&self) -> Option<&LaneState> {
         self.lanes.get(&Lane::of_creations())
+    }
+
+    /// Whether none of its writes is late.
+    fn is_on_time(&self) -> bool {
+        self.lanes.values().all(|lane| lane.late == 0)
     }
 
     fn is_busy(&self) -> bool {

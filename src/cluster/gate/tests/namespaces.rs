@@ -190,7 +190,7 @@ async fn a_namespace_whose_calls_hang_holds_neither_all_slots_nor_its_own_status
 #[tokio::test(start_paused = true)]
 async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
     let start = Instant::now();
-    for (held_up, most) in [(240, 256), (990, 320), (4_900, 8), (20_000, 8)] {
+    for (held_up, most) in [(240, 256), (990, 384), (4_900, 8), (20_000, 8)] {
         let world = world(move |_, path| match path.contains("/bad-") {
             true => {
                 let period = u128::from(held_up as u64);
