@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
+use super::job_actor::LongWorks;
 use super::loads::LoadBoard;
 use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
@@ -50,6 +51,8 @@ pub struct ReplicaContext {
     pub reads: Reader,
     /// Pods of large templates that are being made.
     pub large_pods: FairSemaphore,
+    /// What long works of its Jobs take of the threads, by namespace.
+    pub long_works: LongWorks,
     /// Kubernetes Events.
     pub recorder: Recorder,
     /// Metrics.
@@ -121,6 +124,7 @@ impl ReplicaContext {
             gate,
             reads,
             large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE),
+            long_works: LongWorks::default(),
             recorder,
             metrics,
             loads,

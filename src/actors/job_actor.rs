@@ -19,6 +19,7 @@ use self::adoptions::Adoptions;
 use self::cause::Cause;
 use self::lifecycle::Lifecycle;
 use self::pod_encoding::PodEncoding;
+pub use self::rest::LongWorks;
 use self::rest::Rest;
 use self::status_turn::StatusTurn;
 use super::clock;
@@ -172,7 +173,8 @@ impl JobActor {
         }
         let began = Instant::now();
         self.take_in_all(ctx);
-        if let Some(rest) = self.rest.begin(began, Instant::now()) {
+        let (works, namespace) = (&self.requests.cx.long_works, self.requests.job.namespace());
+        if let Some(rest) = self.rest.begin(began, Instant::now(), works, namespace) {
             ctx.run_later(rest, |actor, ctx| actor.work(ctx));
         }
     }

@@ -117,11 +117,22 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         Some(*rest.iter().find(starves).unwrap_or(first))
     }
 
+    /// An item of a flow is unwanted from now on. It is dropped as soon as half of the flow is, without a walk over the flow for
+    /// each of its items.
+    pub(super) fn forget(&mut self, priority: P, group: &G, flow: &F) {
+        let is_unwanted = self.is_unwanted;
+        self.drop_of(priority, group, |flows| flows.forget(flow, is_unwanted));
+    }
+
     /// Drops items of a flow that are not to be kept. A flow that keeps some keeps its turn.
     pub(super) fn retain(&mut self, priority: P, group: &G, flow: &F, keep: impl Fn(&T) -> bool) {
+        self.drop_of(priority, group, |flows| flows.retain(flow, keep));
+    }
+
+    fn drop_of(&mut self, priority: P, group: &G, drop_some: impl FnOnce(&mut Flows<F, T>) -> usize) {
         let Some(level) = self.levels.get_mut(&priority) else { return };
         let Some(flows) = level.groups.lists.get_mut(group) else { return };
-        level.len -= flows.retain(flow, keep);
+        level.len -= drop_some(flows);
         if flows.is_empty() {
             level.groups.lists.remove(group);
             level.groups.order.retain(|waiting| waiting != group);
@@ -252,6 +263,8 @@ impl<K, L> Default for Turns<K, L> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::rc::Rc;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -376,16 +389,28 @@ mod tests {
 
     #[test]
     fn a_flow_keeps_its_turn_while_items_of_it_are_kept() {
-        let mut queue = FairQueue::new(|_, _| false);
-        for (group, flow, item) in [("a", 1, 1), ("b", 1, 10), ("a", 2, 2), ("a", 1, 3), ("b", 1, 11)] {
-            queue.push(0, group, flow, item);
+        // Somebody wants an item for as long as there is another reference to it.
+        let mut queue = FairQueue::new(|_, _| false).without(|item: &Rc<i32>| Rc::strong_count(item) == 1);
+        let mut wanted: Vec<Rc<i32>> = [1, 10, 2, 3, 11, 4].map(Rc::new).into();
+        for (group, flow, at) in
+            [("a", 1, 0), ("b", 1, 1), ("a", 2, 2), ("a", 1, 3), ("b", 1, 4), ("a", 1, 5)]
+        {
+            queue.push(0, group, flow, wanted[at].clone());
         }
-        queue.retain(0, &"a", &1, |item| *item != 1);
-        queue.retain(0, &"a", &9, |_| false);
+        let mut forget = |queue: &mut FairQueue<_, _, _, Rc<i32>>, group, item| {
+            wanted.retain(|known| **known != item);
+            queue.forget(0, &group, &1);
+        };
+        queue.forget(0, &"a", &9);
+        forget(&mut queue, "a", 1);
+        assert_eq!(queue.len(0), 6, "a third of its flow");
+        forget(&mut queue, "a", 3);
         assert_eq!(queue.len(0), 4);
-        queue.retain(0, &"b", &1, |_| false);
+        forget(&mut queue, "b", 10);
+        forget(&mut queue, "b", 11);
         assert_eq!((queue.len(0), queue.groups(0)), (2, 1));
-        assert_eq!(drain(&mut queue), [3, 2]);
+        let left: Vec<i32> = std::iter::from_fn(|| queue.pop(all)).map(|(.., item)| *item).collect();
+        assert_eq!(left, [4, 2]);
         assert!(queue.is_empty());
     }
 

@@ -74,10 +74,11 @@ impl FairSemaphore {
             }
             let (grant, granted) = oneshot::channel();
             state.waiting.push((), namespace.clone(), job.cloned(), grant);
-            Waiter { of: self, namespace: &namespace, job, granted }
+            Waiter { of: self, namespace: &namespace, job, granted, waits: true }
         };
         // Its sender is dropped only by being used.
         let granted = (&mut waiter.granted).await;
+        waiter.waits = false;
         drop(waiter);
         granted.unwrap_or(Permit { of: None, namespace, is_aside: false })
     }
@@ -118,15 +119,18 @@ struct Waiter<'a> {
     namespace: &'a Namespace,
     job: Option<&'a JobId>,
     granted: oneshot::Receiver<Permit>,
+    waits: bool,
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
+        if !self.waits {
+            return;
+        }
         self.granted.close();
         // One that has come meanwhile is given back.
         drop(self.granted.try_recv());
-        let wanted = |grant: &oneshot::Sender<Permit>| !grant.is_closed();
-        self.of.lock().waiting.retain((), self.namespace, &self.job.cloned(), wanted);
+        self.of.lock().waiting.forget((), self.namespace, &self.job.cloned());
     }
 }
 

@@ -366,7 +366,7 @@ impl Shared {
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
     fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
         let mut state = self.lock();
-        state.slots.take_back();
+        state.slots.take_back(self.answer_time.is_congested());
         let at_once = self.qps == 0
             && state.queue.is_empty()
             && state.slots.room(order.priority, &lane, 0) != Room::None
@@ -390,7 +390,7 @@ impl Shared {
             let work = self.work.notified();
             let (sendable, next_late, pause) = {
                 let mut state = self.lock();
-                state.slots.take_back();
+                state.slots.take_back(self.answer_time.is_congested());
                 let next_late = state.slots.next_late().filter(|_| !state.queue.is_empty());
                 (state.is_sendable(), next_late, state.pause())
             };
@@ -507,7 +507,7 @@ impl Shared {
     /// Drops the writes of a flow for which nobody waits any more.
     fn forget_unwanted(&self, order: &Order, lane: &Lane) {
         let mut state = self.lock();
-        state.queue.retain(order.priority, lane, &order.flow, Waiting::is_wanted);
+        state.queue.forget(order.priority, lane, &order.flow);
         self.update_gauges(&state);
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Flows<F, T> {
 struct Flow<T> {
     turn: i64,
     behind: u32,
+    /// Items of which was said that they are unwanted since such items were last dropped.
+    forgotten: usize,
     items: VecDeque<T>,
 }
 
@@ -102,6 +104,17 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         }
     }
 
+    /// An item of a flow is unwanted from now on. Unwanted items are dropped once they may be more than half of the flow. Returns
+    /// how many were dropped.
+    pub(super) fn forget(&mut self, flow: &F, is_unwanted: impl Fn(&T) -> bool) -> usize {
+        let Some(known) = self.flows.get_mut(flow) else { return 0 };
+        known.forgotten += 1;
+        if known.forgotten * 2 <= known.items.len() {
+            return 0;
+        }
+        self.retain(flow, |item| !is_unwanted(item))
+    }
+
     /// Drops items of a flow that are not to be kept, and returns how many. A flow that keeps some keeps its turn.
     pub(super) fn retain(&mut self, flow: &F, keep: impl Fn(&T) -> bool) -> usize {
         let turn = self.flows.get(flow).map(|known| known.turn);
@@ -136,7 +149,7 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
     fn enter_as(&mut self, flow: F, turn: i64, behind: u32, items: VecDeque<T>) {
         self.circle.insert(turn, flow.clone());
         self.shortest.insert((behind, turn));
-        self.flows.insert(flow, Flow { turn, behind, items });
+        self.flows.insert(flow, Flow { turn, behind, forgotten: 0, items });
     }
 
     fn leave(&mut self, turn: i64) -> Option<(F, VecDeque<T>)> {

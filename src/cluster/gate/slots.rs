@@ -84,6 +84,8 @@ pub(super) struct Slots {
     /// The same writes in the order in which they left, and when that was.
     on_time: BTreeMap<Place, (Instant, Lane, Priority)>,
     late: Held,
+    /// How many late writes may give their slots back.
+    most_given_back: usize,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
     /// When namespaces without writes were last forgotten.
@@ -147,8 +149,7 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// ... if so many of them have had answers in it.
 const FEWEST_NAMESPACES: usize = 4;
-/// A write is late after this time. An API server that has as much to do as it can answers later, too. It gets more to do then,
-/// but not much more.
+/// A write is late after this time.
 const LATE: Duration = Duration::from_millis(250);
 /// As many writes may be late as one in so many of the most slots there may be.
 const LATE_PART: usize = 2;
@@ -185,6 +186,7 @@ impl Slots {
             held: Held::default(),
             on_time: BTreeMap::new(),
             late: Held::default(),
+            most_given_back: 0,
             throttled: 0,
             tidied: Instant::now(),
         }
@@ -221,7 +223,7 @@ impl Slots {
 
     /// Writes that are late and too many to have given their slots back.
     fn late_with_slots(&self) -> usize {
-        self.late.total().saturating_sub(self.limits().max.div_ceil(LATE_PART))
+        self.late.total().saturating_sub(self.most_given_back)
     }
 
     /// Namespaces that may have fewer writes of some kind in flight than at the start, since theirs fail.
@@ -291,15 +293,17 @@ impl Slots {
         (self.size() / OTHERS_RESERVE.0).max(OTHERS_RESERVE.1).min(self.size() / 2)
     }
 
-    /// When the next write will be late.
+    /// When the next write will be late, if it gives its slot back then.
     pub(super) fn next_late(&self) -> Option<Instant> {
         let (left, ..) = self.on_time.first_key_value()?.1;
-        Some(*left + LATE)
+        (self.late.total() < self.most_given_back).then_some(*left + LATE)
     }
 
-    /// Takes back the slots of writes that are late.
-    pub(super) fn take_back(&mut self) {
+    /// Takes back the slots of writes that are late. An API server that has too much to do is late itself, and gets no more to do
+    /// for that.
+    pub(super) fn take_back(&mut self, is_congested: bool) {
         let now = Instant::now();
+        self.most_given_back = if is_congested { 0 } else { self.limits().max.div_ceil(LATE_PART) };
         while let Some(first) = self.on_time.first_entry()
             && first.get().0 + LATE <= now
         {

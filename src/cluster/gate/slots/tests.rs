@@ -135,13 +135,13 @@ async fn progress_gives_way_to_creations_only_while_some_are_answered() {
     let mut held = fill(&mut slots, "a", Priority::Create);
     for _ in 0..30 {
         advance(LATE / 10).await;
-        slots.take_back();
+        slots.take_back(false);
         end_all(&mut slots, held.split_off(held.len() - 1), Signal::Answered(LATE / 2));
         held.extend(fill(&mut slots, "a", Priority::Create));
         assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
     }
     advance(LATE).await;
-    slots.take_back();
+    slots.take_back(false);
     assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
     assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
 }
@@ -162,7 +162,7 @@ async fn what_hangs_in_some_namespaces_keeps_nobody_waiting() {
             let mut slots = Slots::new(limits);
             let mut held = Vec::new();
             for _ in 0..100 {
-                slots.take_back();
+                slots.take_back(false);
                 for namespace in 0..hanging {
                     let name = format!("hangs-{namespace}");
                     of.iter().for_each(|priority| held.extend(fill(&mut slots, &name, *priority)));
@@ -290,7 +290,7 @@ proptest! {
             for (namespace, priority, step) in steps {
                 let priority = Priority::ALL[priority];
                 let lane = lane(["a", "b", "c", "d"][namespace], priority);
-                slots.take_back();
+                slots.take_back(false);
                 let signal = match step {
                     0..3 => {
                         if slots.room(priority, &lane, 0) != Room::None {
