@@ -388,17 +388,17 @@ impl Shared {
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
-            let (sendable, next_late, pause) = {
+            let (sendable, next_change, pause) = {
                 let mut state = self.lock();
                 state.slots.take_back(self.answer_time.is_congested());
-                let next_late = state.slots.next_late().filter(|_| !state.queue.is_empty());
-                (state.is_sendable(), next_late, state.pause())
+                let next_change = state.slots.next_change().filter(|_| !state.queue.is_empty());
+                (state.is_sendable(), next_change, state.pause())
             };
-            match (pause, next_late) {
+            match (pause, next_change) {
                 (Some(end), _) => sleep_until(end).await,
                 (None, _) if sendable => return,
                 // Either is a reason to look again.
-                (None, Some(late)) => drop(timeout_at(late, work).await),
+                (None, Some(at)) => drop(timeout_at(at, work).await),
                 (None, None) => work.await,
             }
         }

@@ -84,8 +84,8 @@ pub(super) struct Slots {
     /// The same writes in the order in which they left, and when that was.
     on_time: BTreeMap<Place, (Instant, Lane, Priority)>,
     late: Held,
-    /// How many late writes may give their slots back.
-    most_given_back: usize,
+    /// How many of the late writes have given their slots back.
+    given_back: usize,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
     /// When namespaces without writes were last forgotten.
@@ -186,7 +186,7 @@ impl Slots {
             held: Held::default(),
             on_time: BTreeMap::new(),
             late: Held::default(),
-            most_given_back: 0,
+            given_back: 0,
             throttled: 0,
             tidied: Instant::now(),
         }
@@ -221,9 +221,9 @@ impl Slots {
         self.held.total() + self.late_with_slots()
     }
 
-    /// Writes that are late and too many to have given their slots back.
+    /// Late writes that have not given their slots back.
     fn late_with_slots(&self) -> usize {
-        self.late.total().saturating_sub(self.most_given_back)
+        self.late.total() - self.given_back
     }
 
     /// Namespaces that may have fewer writes of some kind in flight than at the start, since theirs fail.
@@ -293,17 +293,17 @@ impl Slots {
         (self.size() / OTHERS_RESERVE.0).max(OTHERS_RESERVE.1).min(self.size() / 2)
     }
 
-    /// When the next write will be late, if it gives its slot back then.
-    pub(super) fn next_late(&self) -> Option<Instant> {
-        let (left, ..) = self.on_time.first_key_value()?.1;
-        (self.late.total() < self.most_given_back).then_some(*left + LATE)
+    /// When [`take_back`](Self::take_back) may next change something though no write ends.
+    pub(super) fn next_change(&self) -> Option<Instant> {
+        let next_late = self.on_time.first_key_value().map(|(_, (left, ..))| *left + LATE);
+        let again = (self.late_with_slots() > 0).then(|| Instant::now() + LATE);
+        next_late.into_iter().chain(again).min()
     }
 
     /// Takes back the slots of writes that are late. An API server that has too much to do is late itself, and gets no more to do
     /// for that.
     pub(super) fn take_back(&mut self, is_congested: bool) {
         let now = Instant::now();
-        self.most_given_back = if is_congested { 0 } else { self.limits().max.div_ceil(LATE_PART) };
         while let Some(first) = self.on_time.first_entry()
             && first.get().0 + LATE <= now
         {
@@ -314,6 +314,9 @@ impl Slots {
             if let Some(namespace) = self.namespaces.get_mut(&lane.namespace) {
                 namespace.lane_mut(&lane.call, limits).late += 1;
             }
+        }
+        if !is_congested {
+            self.given_back = self.late.total().min(self.limits().max.div_ceil(LATE_PART));
         }
     }
 
@@ -350,6 +353,7 @@ impl Slots {
         self.all.end();
         let is_late = self.on_time.remove(&of_all).is_none();
         (if is_late { &mut self.late } else { &mut self.held }).remove(priority);
+        self.given_back = self.given_back.min(self.late.total());
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         namespace.held.remove(priority);
         let counts_for_all = !priority.is_event();

@@ -178,6 +178,34 @@ async fn what_hangs_in_some_namespaces_keeps_nobody_waiting() {
     }
 }
 
+/// Late writes that have given their slots back do not take them again, and give them back once the API server has time again.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_becomes_congested_closes_the_gate_for_nobody() {
+    let mut slots = Slots::new(WindowLimits::default());
+    let has_room =
+        |slots: &Slots| slots.room(Priority::Create, &lane("victim", Priority::Create), 0) != Room::None;
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        for namespace in ["a", "b", "c"] {
+            held.extend(fill(&mut slots, namespace, Priority::Create));
+        }
+        advance(LATE).await;
+        slots.take_back(false);
+    }
+    assert!(held.len() > slots.size());
+    slots.take_back(true);
+    assert!(has_room(&slots));
+    let others = ["d", "e", "f", "g", "h", "i", "j", "k"];
+    held.extend(others.iter().flat_map(|namespace| fill(&mut slots, namespace, Priority::Create)));
+    advance(LATE).await;
+    slots.take_back(true);
+    assert!(!has_room(&slots) && slots.next_change().is_some());
+    slots.take_back(false);
+    assert!(has_room(&slots));
+    end_all(&mut slots, held, FAST);
+    assert_eq!((slots.taken(), slots.given_back), (0, 0));
+}
+
 #[tokio::test]
 async fn lanes_that_hold_less_than_their_share_come_first() {
     let mut slots = Slots::new(LIMITS);
