@@ -19,7 +19,6 @@ use self::adoptions::Adoptions;
 use self::cause::Cause;
 use self::lifecycle::Lifecycle;
 use self::pod_encoding::PodEncoding;
-pub use self::rest::LongWorks;
 use self::rest::Rest;
 use self::status_turn::StatusTurn;
 use super::clock;

@@ -13,7 +13,7 @@
 //! | what it hears: watches, lists, the census | [`watch_feed`], [`pod_watch`], [`subscription`], [`relist`], [`census`], [`rereads`] |
 //! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`], [`labelling`] |
 //! | pods without a shard or a Job | [`orphan_controller`], [`orphan_pods`], [`release_with_job`] |
-//! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`] |
+//! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`], [`long_works`] |
 //! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`] |
 //! | the messages between actors | [`protocol`] |
 //! | panics and hanging parts | [`supervision`], [`liveness`] |
@@ -41,6 +41,7 @@ mod large_templates;
 mod lease_manager;
 mod liveness;
 mod loads;
+mod long_works;
 mod orphan_controller;
 mod orphan_pods;
 pub mod overview;

@@ -1,0 +1,73 @@
+//! What Jobs work, as far as no rest has followed yet.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Who works rests for so many times as long.
+pub(super) const REST: u32 = 4;
+/// No rest is longer, and no more work than this is made up for.
+pub(super) const MOST: Duration = Duration::from_secs(1);
+/// Works from this long on count for the namespace. Many Jobs with little to do each are no reason to rest.
+const LONG: Duration = Duration::from_millis(5);
+/// With more namespaces than this, those whose work is made up for are forgotten.
+const NAMESPACES: usize = 64;
+
+/// Work that no rest has followed yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Due {
+    work: Duration,
+    /// When the last work ended.
+    worked: Option<Instant>,
+}
+
+impl Due {
+    /// What is due of it at this time.
+    fn at(self, time: Instant) -> Duration {
+        let rested = self.worked.map_or(Duration::ZERO, |worked| time.saturating_duration_since(worked));
+        self.work.saturating_sub(rested / REST)
+    }
+
+    pub(super) fn add(&mut self, began: Instant, now: Instant) -> Duration {
+        let work = (self.at(began) + now.saturating_duration_since(began)).min(MOST);
+        *self = Self { work, worked: Some(now) };
+        work
+    }
+}
+
+/// The long works of all Jobs of each namespace. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct LongWorks(Arc<Mutex<HashMap<Arc<str>, Due>>>);
+
+impl LongWorks {
+    /// A Job of this namespace has worked. Returns the work of the namespace that no rest has followed.
+    pub(super) fn add(&self, namespace: &Arc<str>, began: Instant, now: Instant) -> Duration {
+        if now.saturating_duration_since(began) < LONG {
+            return Duration::ZERO;
+        }
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= NAMESPACES {
+            all.retain(|_, due| !due.at(now).is_zero());
+        }
+        all.entry(namespace.clone()).or_default().add(began, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_that_have_rested_are_forgotten() {
+        let works = LongWorks::default();
+        for number in 0..10_000 {
+            let began = Instant::now();
+            tokio::time::advance(LONG).await;
+            works.add(&Arc::from(number.to_string()), began, Instant::now());
+        }
+        let kept = works.0.lock().map_or(0, |all| all.len());
+        assert!(kept <= NAMESPACES, "{kept}");
+    }
+}
