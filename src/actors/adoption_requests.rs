@@ -161,6 +161,8 @@ impl Requests {
                 Ok(Answer::Gone) => return,
                 Ok(_) => {}
                 Err(WriteError::Fenced) if right.is_closed() => return,
+                // Somebody has changed the pod meanwhile. It is read again.
+                Err(WriteError::Conflict(_)) => {}
                 Err(refusal) => log_job!(
                     warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
                     "a pod that the selector no longer selects was not released"

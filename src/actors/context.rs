@@ -51,7 +51,7 @@ pub struct ReplicaContext {
     pub reads: Reader,
     /// Pods of large templates that are being made.
     pub large_pods: FairSemaphore,
-    /// What long works of its Jobs take of the threads, by namespace.
+    /// How long the Jobs of each namespace have worked in long turns.
     pub long_works: LongWorks,
     /// Kubernetes Events.
     pub recorder: Recorder,

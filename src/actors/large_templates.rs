@@ -31,11 +31,12 @@ pub struct Extras {
 }
 
 /// A creation that takes longer lets others go on: a webhook may hold it up for half a minute.
-const LATE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(1);
 
-async fn hold<T>(mut permit: Permit, creation: impl Future<Output = T>) -> T {
+/// Carries out a creation. It keeps its permit for as long as others need not wait too long for it.
+async fn with_permit<T>(mut permit: Permit, creation: impl Future<Output = T>) -> T {
     let mut creation = pin!(creation);
-    match timeout(LATE, &mut creation).await {
+    match timeout(PATIENCE, &mut creation).await {
         Ok(created) => created,
         Err(_) => {
             permit.step_aside();
@@ -64,7 +65,7 @@ impl Requests {
             };
             match this.live_manifest(&new, &extras).await {
                 Ok((manifest, spec)) => {
-                    this.run(hold(permit, this.creation(&new, manifest, &spec)));
+                    this.run(with_permit(permit, this.creation(&new, manifest, &spec)));
                 }
                 Err(event) => {
                     let answer = Created::Refused;

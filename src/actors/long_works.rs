@@ -1,4 +1,4 @@
-//! What Jobs work, as far as no rest has followed yet.
+//! Working time of Job actors that they have not yet made up for by resting.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_millis(5);
 /// With more namespaces than this, those whose work is made up for are forgotten.
 const NAMESPACES: usize = 64;
 
-/// Work that no rest has followed yet.
+/// Working time that nobody has made up for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     work: Duration,

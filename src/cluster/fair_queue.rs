@@ -117,8 +117,8 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         Some(*rest.iter().find(starves).unwrap_or(first))
     }
 
-    /// An item of a flow is unwanted from now on. It is dropped as soon as half of the flow is, without a walk over the flow for
-    /// each of its items.
+    /// An item of a flow is unwanted from now on. Unwanted items are dropped together, without a walk over the flow for each of
+    /// them: when they may be more than half of it, or when their turn comes.
     pub(super) fn forget(&mut self, priority: P, group: &G, flow: &F) {
         let is_unwanted = self.is_unwanted;
         self.drop_of(priority, group, |flows| flows.forget(flow, is_unwanted));

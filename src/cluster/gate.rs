@@ -113,6 +113,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
+
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use crate::time::Time;
 /// The message with which a world refuses what its API server would accept.
 pub(crate) const REFUSED: &str = "refused by the simulation";
 
-/// Most requests of one kind for one object in a second.
+/// Most requests of one kind for one object in a second, and most writes of one status that say the same.
 const OF_ONE_OBJECT: u32 = 40;
 /// Most lists and watches of one selection in a second.
 const OF_ONE_SELECTION: u32 = 20;
@@ -147,7 +147,7 @@ impl Traffic {
                 (&Method::GET, None) => OF_ONE_OBJECT * self.owners,
                 _ => OF_ONE_OBJECT,
             };
-            (format!("{} {}", request.method(), request.uri()), most)
+            (format!("{} {}{}", request.method(), request.uri(), status_in(request)), most)
         };
         let count = self.requests.entry((from, what.clone())).or_insert(0);
         *count += 1;
@@ -170,6 +170,14 @@ fn is_work(request: &Request<Bytes>) -> bool {
 
 fn is_of_tenant(path: &str) -> bool {
     path.contains(&format!("/namespaces/{TENANT}/"))
+}
+
+/// What a write of a status says: a Job that counts one pod with each write has as many of them as pods, and each says more than
+/// the one before it.
+fn status_in(request: &Request<Bytes>) -> String {
+    let is_of_status = *request.method() == Method::PATCH && request.uri().path().ends_with("/status");
+    let object = is_of_status.then(|| object_in(request).ok()).flatten();
+    object.map(|object| format!(" {}", object["status"])).unwrap_or_default()
 }
 
 /// The object in the body of a request.

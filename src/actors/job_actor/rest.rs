@@ -1,9 +1,11 @@
 //! How long an actor rests, so that its thread has time for other Jobs.
 //!
-//! Whoever may write a Job or its pods decides how much there is to do: all pods of a Job may mean something else at each of its
-//! readings, and all indexes of its status are compared. So the work of an actor is measured. Whatever it is, in the long run it takes
-//! no more than a fifth of the time of its thread, and long works of all Jobs of a namespace together take no more than that. While
-//! the actor rests, its inputs wait; of the readings of the Job, only the newest does.
+//! A tenant that changes its Job decides how much the actor has to do: it may have to look at all pods of the Job again, and to
+//! compare all indexes in its status. So the actor measures how long it works, and then rests for four times as long. It uses a
+//! fifth of the time of its thread at most, unless a single work takes longer than 250 ms: no rest is longer than a second. A
+//! namespace may have many such Jobs. So after a long work, the actor also makes up for the long works of the other ones.
+//!
+//! While an actor rests, its inputs wait. Of the readings of its Job, only the newest waits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -26,7 +26,7 @@ pub(super) struct Flows<F, T> {
 struct Flow<T> {
     turn: i64,
     behind: u32,
-    /// Items of which was said that they are unwanted since such items were last dropped.
+    /// Items that were forgotten since the flow last had a turn, or unwanted items were last dropped.
     forgotten: usize,
     items: VecDeque<T>,
 }
@@ -104,8 +104,8 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         }
     }
 
-    /// An item of a flow is unwanted from now on. Unwanted items are dropped once they may be more than half of the flow. Returns
-    /// how many were dropped.
+    /// An item of a flow is unwanted from now on. If so many are since the last turn of the flow that they may be more than half
+    /// of it, all unwanted ones are dropped. Returns how many.
     pub(super) fn forget(&mut self, flow: &F, is_unwanted: impl Fn(&T) -> bool) -> usize {
         let Some(known) = self.flows.get_mut(flow) else { return 0 };
         known.forgotten += 1;

@@ -13,7 +13,7 @@
 //! | who | leaves free |
 //! |---|---|
 //! | all but the next two rows | an eighth, but eight at least |
-//! | a namespace that holds few slots: less than a 48th, a 64th if it has late writes, or none | nothing |
+//! | a namespace that holds few slots: less than a 48th, or none | nothing |
 //! | Events while fewer than four are in flight | a sixteenth |
 //! | creations | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
@@ -23,7 +23,8 @@
 //! | Events of one namespace | one of those |
 //!
 //! A write is *late* if it has not been answered for a while: a webhook holds it up. It gives its slot of the shared window back, and
-//! counts in its lane and namespace only. As it occupies the API server all the same, few writes may be late.
+//! counts in its lane and namespace only. It still occupies the API server, so few late writes do that, and while the API server
+//! has too much to do, no further ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -151,19 +152,19 @@ const TOGETHER: Duration = Duration::from_secs(1);
 const FEWEST_NAMESPACES: usize = 4;
 /// A write is late after this time.
 const LATE: Duration = Duration::from_millis(250);
-/// As many writes may be late as one in so many of the most slots there may be.
+/// As many late writes may have given their slots back as one in so many of the most slots there may be.
 const LATE_PART: usize = 2;
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations, and one of each namespace.
 const RESERVE: usize = 16;
-/// One in this many slots is kept free of the creations and progress of each namespace, and of Events that only inform.
+/// One in this many slots is kept free of the creations and progress of each namespace.
 const BULK_RESERVE: usize = 8;
 /// One in this many slots, but so many at least, is kept free of namespaces that hold many.
 const OTHERS_RESERVE: (usize, usize) = (8, 8);
-/// A namespace holds many slots from one in this many on; the second number is for namespaces with late writes.
-const MANY: (usize, usize) = (48, 64);
-/// Fewer Events need no part of what is kept free.
+/// A namespace holds many slots from one in this many on.
+const MANY: usize = 48;
+/// Fewer Events in flight than this may use what is kept free for others.
 const FEW_EVENTS: usize = 4;
 /// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
 const EVENT_SHARE: usize = 8;
@@ -258,8 +259,7 @@ impl Slots {
         let of_events = (size / EVENT_SHARE).max(3.min(size / 4)).max(1);
         let (all, own) = (&self.held, namespace.map(|namespace| namespace.held).unwrap_or_default());
         let for_others = self.kept_for_others();
-        let many = if namespace.is_none_or(Namespace::is_on_time) { MANY.0 } else { MANY.1 };
-        let holds_few = own.total() - own.events() < (size / many).max(1);
+        let holds_few = own.total() - own.events() < (size / MANY).max(1);
         let leaves_others_reserve = holds_few || self.taken() + for_others < size;
         let leaves_reserve = self.taken() < without(RESERVE);
         let are_few_events = || all.of(priority) < of_events && own.of(priority) < (of_events - 1).max(1);
@@ -425,11 +425,6 @@ impl Namespace {
 
     fn creations(&self) -> Option<&LaneState> {
         self.lanes.get(&Lane::of_creations())
-    }
-
-    /// Whether none of its writes is late.
-    fn is_on_time(&self) -> bool {
-        self.lanes.values().all(|lane| lane.late == 0)
     }
 
     fn is_busy(&self) -> bool {

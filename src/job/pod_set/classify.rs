@@ -261,7 +261,7 @@ impl Tags {
         matches!(self.stage, PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving)
     }
 
-    /// The same, but its place may not get another pod meanwhile.
+    /// Whether the pod is being deleted or removed and has not ended, and its place may not get another pod meanwhile.
     pub(super) fn keeps_place(&self) -> bool {
         matches!(self.stage, PodStage::Going { .. } | PodStage::Leaving)
     }
