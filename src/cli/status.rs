@@ -55,7 +55,7 @@ pub(super) struct StatusArgs {
     /// Output format: wide (with shards and trace ids of Jobs), json, yaml [default: a table].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
-    /// Namespace of the replicas' Leases [default: all namespaces].
+    /// Namespace of the replicas' Leases [default: all namespaces, which shows what anybody has written into a Lease].
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
     #[command(flatten)]

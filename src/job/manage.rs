@@ -32,7 +32,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     plan.withdraw = expected > 0 && active > wanted;
     // An unanswered creation may be refused, or find its name taken: no pod goes for the sake of it.
     let surplus = if is(Mutant::SurplusKept) { 0 } else { state.pods.active().saturating_sub(wanted) };
-    let remove = state.pods.to_remove(surplus.min(state.room())).into_iter();
+    let remove = state.pods.to_remove(surplus.min(state.room()));
     let remove = state.ready(remove, now, plan);
     if !remove.is_empty() {
         plan.deletes.extend(remove.into_iter().map(forget));

@@ -163,7 +163,11 @@ impl LeaseRecord {
                 loads: annotation(LOADS).and_then(|loads| loads.parse().ok()),
             })),
             "shard" => Some(Self::Claim(Claim {
-                shard: ShardId(label(SHARD_LABEL)?.parse().ok()?),
+                shard: label(SHARD_LABEL)?
+                    .parse()
+                    .ok()
+                    .map(ShardId)
+                    .filter(|shard| shard.0 < ShardCount::MAX)?,
                 version,
                 holder,
                 epoch: spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default(),
@@ -557,6 +561,19 @@ mod tests {
         relabelled.metadata.labels.as_mut().unwrap().insert(CONTROLLER_LABEL.into(), "other".into());
         assert!(codec().read(&lease).is_some());
         assert_eq!([renamed, relabelled].map(|lease| codec().read(&lease)), [None, None]);
+    }
+
+    #[test]
+    fn a_claim_of_a_shard_that_cannot_exist_is_no_record() {
+        let claim =
+            Claim { shard: ShardId(ShardCount::MAX - 1), version: 9, holder: Some(holder()), epoch: 1 };
+        let mut lease = codec().claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+        lease.metadata.resource_version = Some("9".into());
+        assert!(LeaseRecord::read(&lease).is_some());
+        for shard in [ShardCount::MAX.to_string(), u32::MAX.to_string()] {
+            lease.metadata.labels.as_mut().unwrap().insert(SHARD_LABEL.into(), shard);
+            assert_eq!(LeaseRecord::read(&lease), None);
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! A tenant that changes its Job decides how much the actor has to do: it may have to look at all pods of the Job again, and to
 //! compare all indexes in its status. So the actor measures how long it works, and then rests for four times as long. It uses a
-//! fifth of the time of its thread at most, unless a single work takes longer than 250 ms: no rest is longer than a second. A
-//! namespace may have many such Jobs. So after a long work, the actor also makes up for the long works of the other ones.
+//! fifth of the time of its thread at most, unless a single work takes longer than 2.5 s: no rest is longer than 10 s. A namespace
+//! may have many such Jobs. So after a long work, the actor also makes up for the long works of the other ones.
 //!
 //! While an actor rests, its inputs wait. Of the readings of its Job, only the newest waits.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::actors::long_works::{Due, LongWorks, MOST, REST};
+use crate::actors::long_works::{Due, LongWorks, REST};
 
 /// So much work at once needs no rest: no thread is held up by that.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ impl Rest {
         namespace: &Arc<str>,
     ) -> Option<Duration> {
         let due = self.due.add(began, now).max(works.add(namespace, began, now));
-        let rest = (due >= AT_ONCE).then_some((due * REST).min(MOST))?;
+        let rest = (due >= AT_ONCE).then_some(due * REST)?;
         self.until = Some(now + rest);
         Some(rest)
     }
@@ -76,8 +76,11 @@ mod tests {
             (1, 10 * MS, 0.21),
             (1, 19 * MS, 0.21),
             (1, 100 * MS, 0.21),
-            (1, 500 * MS, 0.34),
+            (1, 500 * MS, 0.21),
+            (1, 5_000 * MS, 0.34),
             (10, 10 * MS, 0.25),
+            (40, 50 * MS, 0.25),
+            (100, MS, 0.25),
         ] {
             let part = part_of_time(actors, work, 2 * MS).await;
             assert!((0.1..most).contains(&part), "{actors} actors, {work:?}: {part}");
@@ -86,7 +89,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_actors_with_little_to_do_never_rest() {
-        let part = part_of_time(100, MS, 100 * MS).await;
+        let part = part_of_time(200, MS / 2, 100 * MS).await;
         assert!(part > 0.49, "{part}");
     }
 }

@@ -52,6 +52,11 @@ impl Occupants {
         self.one.get(&index).copied().into_iter().chain(at_place(&self.others, index))
     }
 
+    /// How many pods there are beside one at each index.
+    pub(super) fn surplus(&self) -> usize {
+        self.others.len()
+    }
+
     /// The indexes that have more than one pod, ascending.
     pub(super) fn crowded(&self) -> impl Iterator<Item = u32> {
         let mut last = None;
@@ -87,6 +92,8 @@ mod tests {
                     prop_assert_eq!(occupants.at(index).collect::<BTreeSet<_>>(), at(index));
                 }
                 let crowded: Vec<u32> = (0..4).filter(|index| at(*index).len() > 1).collect();
+                let surplus: usize = (0..4).map(|index| at(index).len().saturating_sub(1)).sum();
+                prop_assert_eq!(occupants.surplus(), surplus);
                 prop_assert_eq!(occupants.crowded().collect::<Vec<_>>(), crowded);
             }
         }

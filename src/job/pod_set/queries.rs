@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::classify::Tracking;
+use super::queues::Queues;
 use super::slots::Slot;
 use super::step::Queue;
 use super::{CountedPod, DelayedDeletion, Entry, Gauges, PendingRequest, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{Place, Pod};
-use crate::job::spec::Completion;
 use crate::job::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 
@@ -211,23 +211,20 @@ impl PodSet {
     /// The active pods to remove. An Indexed Job removes the misplaced ones, whatever the surplus: those
     /// without an index in range, and all but the last in removal order of each index. Others follow in
     /// removal order, until there are `surplus` pods.
-    pub fn to_remove(&self, surplus: usize) -> Vec<&Pod> {
-        let mut chosen: Vec<Slot> = Vec::new();
-        if let Completion::Indexed(_) = self.spec.completion {
-            chosen.extend(self.queues.misplaced.iter().map(|(_, slot)| slot));
-            for place in self.queues.occupants.crowded() {
-                let kept = self.last_occupant(place);
-                chosen.extend(self.queues.occupants.at(place).filter(|slot| Some(*slot) != kept));
-            }
-        }
-        if chosen.len() < surplus {
-            let already: BTreeSet<Slot> = chosen.iter().copied().collect();
-            let others =
-                self.queues.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
-            let missing = surplus - chosen.len();
-            chosen.extend(others.take(missing));
-        }
-        chosen.into_iter().filter_map(|slot| self.pod_in(slot)).collect()
+    pub fn to_remove(&self, surplus: usize) -> Box<dyn Iterator<Item = &Pod> + '_> {
+        let Queues { active, misplaced, occupants, .. } = &self.queues;
+        let in_crowds = occupants.crowded().flat_map(|place| {
+            let kept = self.last_occupant(place);
+            occupants.at(place).filter(move |slot| Some(*slot) != kept)
+        });
+        let first = misplaced.iter().map(|(_, slot)| *slot).chain(in_crowds);
+        let Some(missing) = surplus.checked_sub(misplaced.len() + occupants.surplus()) else {
+            return Box::new(first.filter_map(|slot| self.pod_in(slot)));
+        };
+        let first: Vec<Slot> = first.collect();
+        let already: BTreeSet<Slot> = first.iter().copied().collect();
+        let others = active.iter().map(|(_, slot)| *slot).filter(move |slot| !already.contains(slot));
+        Box::new(first.into_iter().chain(others.take(missing)).filter_map(|slot| self.pod_in(slot)))
     }
 
     /// The active pod at a place that is last in removal order. All owners of a Job must keep the same one.

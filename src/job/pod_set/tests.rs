@@ -68,7 +68,7 @@ impl Answers {
             ],
             held: set.held().cloned().collect(),
             to_remove: (0..=set.active())
-                .map(|surplus| set.to_remove(surplus).into_iter().map(|pod| pod.uid.clone()).collect())
+                .map(|surplus| set.to_remove(surplus).map(|pod| pod.uid.clone()).collect())
                 .collect(),
             free: set.free_places().take(12).collect(),
             held_at: (0..8).map(|index| set.held_at(index).cloned()).collect(),
@@ -390,7 +390,7 @@ fn active_pods_are_removed_in_the_order_of_kubernetes() {
     let set = set_of(&job(Completion::Count(20), 20), order.iter().rev().cloned());
     let removed = uids(set.active_in_removal_order().map(|pod| &pod.uid));
     assert_eq!(removed, uids(order.iter().map(|pod| &pod.uid)));
-    assert_eq!(uids(set.to_remove(2).into_iter().map(|pod| &pod.uid)), ["unscheduled", "pending"]);
+    assert_eq!(uids(set.to_remove(2).map(|pod| &pod.uid)), ["unscheduled", "pending"]);
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn misplaced_pods_are_removed_first() {
         ],
     );
     let removed = |surplus| {
-        let mut removed = uids(set.to_remove(surplus).into_iter().map(|pod| &pod.uid));
+        let mut removed = uids(set.to_remove(surplus).map(|pod| &pod.uid));
         removed.sort_unstable();
         removed
     };

@@ -8,8 +8,7 @@ fn of_many_pods_at_one_index_all_owners_keep_the_same() {
     let pods: Vec<Pod> = (0..50).map(|number| at_index(&format!("pod-{number}"), 0, number)).collect();
     let job = job(Completion::Indexed(1), 1);
     let [one, other] = [set_of(&job, pods.iter().cloned()), set_of(&job, pods.iter().rev().cloned())];
-    let removed =
-        |set: &PodSet| -> BTreeSet<Uid> { set.to_remove(0).into_iter().map(|pod| pod.uid.clone()).collect() };
+    let removed = |set: &PodSet| -> BTreeSet<Uid> { set.to_remove(0).map(|pod| pod.uid.clone()).collect() };
     assert_eq!((removed(&one).len(), removed(&one)), (49, removed(&other)));
     let last = one.active_in_removal_order().last().unwrap();
     assert!(!removed(&one).contains(&last.uid));
