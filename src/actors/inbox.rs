@@ -4,15 +4,44 @@
 //! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
 //! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
+//! Of a pod, a few readings may wait: once there are [`MANY`] inputs, those go that a later one makes unnecessary. An inbox
+//! that has as many left is urgent: its actor does not rest.
 //!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
 //! due.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use foldhash::fast::RandomState;
+
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::workqueue::WorkQueue;
+
+/// So many inputs are tidied up, and if so many are left, urgent.
+const MANY: usize = 4096;
+
+/// An input of an inbox.
+pub trait Input {
+    /// What an input says of the order in which others may be handled.
+    fn order(&self) -> Order<'_>;
+}
+
+/// Which other inputs an input makes unnecessary.
+#[derive(Clone, Copy, Debug)]
+pub enum Order<'a> {
+    /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
+    Shows(&'a Uid, u64),
+    /// The end of an object. What was shown before is another matter than what is shown after.
+    Ends(&'a Uid),
+    /// A boundary for all objects, such as the end of a list of them.
+    Divides,
+    /// None.
+    Any,
+}
 
 /// Inputs of type `T` for one actor.
 #[derive(Debug)]
@@ -40,6 +69,10 @@ struct Contents<T> {
     items: Vec<Option<T>>,
     /// Which of them the next list replaces.
     list: Option<usize>,
+    /// With so many items, it is time to tidy up.
+    tidy_at: usize,
+    /// The actor must not wait with them.
+    urgent: bool,
     /// The newest state of what the actor follows.
     latest: Option<T>,
     /// When the first of the watch events among them arrived.
@@ -58,7 +91,47 @@ impl<T> std::fmt::Debug for Shared<T> {
     }
 }
 
-impl<T> Default for Inbox<T> {
+impl<T: Input> Contents<T> {
+    /// Drops what later inputs make unnecessary, once there are many.
+    fn tidy(&mut self) {
+        if self.items.len() < self.tidy_at {
+            return;
+        }
+        let mut shown: HashMap<&Uid, u64, RandomState> = HashMap::default();
+        let mut keeps: Vec<bool> = Vec::with_capacity(self.items.len());
+        for item in self.items.iter().rev() {
+            let is_needed = match item.as_ref().map(Input::order) {
+                None => false,
+                Some(Order::Shows(object, version)) => match shown.entry(object) {
+                    Entry::Occupied(later) if *later.get() >= version => false,
+                    later => {
+                        later.insert_entry(version);
+                        true
+                    }
+                },
+                Some(Order::Ends(object)) => {
+                    shown.remove(object);
+                    true
+                }
+                Some(Order::Divides) => {
+                    shown.clear();
+                    true
+                }
+                Some(Order::Any) => true,
+            };
+            keeps.push(is_needed);
+        }
+        keeps.reverse();
+        let before_list = |list: usize| keeps.iter().take(list).filter(|keeps| **keeps).count();
+        self.list = self.list.map(before_list);
+        let mut keeps = keeps.into_iter();
+        self.items.retain(|_| keeps.next().unwrap_or(true));
+        self.tidy_at = MANY.max(2 * self.items.len());
+        self.urgent |= self.items.len() >= MANY;
+    }
+}
+
+impl<T: Input> Default for Inbox<T> {
     fn default() -> Self {
         Self::with(None)
     }
@@ -72,7 +145,7 @@ impl<T> Drop for Shared<T> {
     }
 }
 
-impl<T> Inbox<T> {
+impl<T: Input> Inbox<T> {
     /// An inbox whose actor counts as queued from each wake-up until it takes its inputs.
     pub fn queued(queue: Arc<WorkQueue>) -> Self {
         Self::with(Some(queue))
@@ -82,6 +155,8 @@ impl<T> Inbox<T> {
         let contents = Mutex::new(Contents {
             items: Vec::new(),
             list: None,
+            tidy_at: MANY,
+            urgent: false,
             latest: None,
             event: None,
             woken_at: None,
@@ -111,10 +186,12 @@ impl<T> Inbox<T> {
     }
 
     /// Changes the contents, and wakes the actor unless it has been woken since its last
-    /// [`take`](Self::take).
+    /// [`take`](Self::take) and nothing is more urgent than then.
     fn change(&self, change: impl FnOnce(&mut Contents<T>)) {
         let mut contents = self.contents();
+        let was_urgent = contents.urgent;
         change(&mut contents);
+        contents.tidy();
         if contents.closed {
             let dropped = (std::mem::take(&mut contents.items), contents.latest.take());
             drop(contents);
@@ -123,6 +200,12 @@ impl<T> Inbox<T> {
             return;
         }
         if self.shared.woken.swap(true, Ordering::AcqRel) {
+            // It may have been woken when it rested.
+            let wakes = contents.urgent && !was_urgent;
+            drop(contents);
+            if wakes {
+                self.wake();
+            }
             return;
         }
         if let Some(queue) = &self.shared.queue {
@@ -159,6 +242,19 @@ impl<T> Inbox<T> {
             contents.latest = Some(item);
             contents.event.get_or_insert(arrived);
         });
+    }
+
+    /// Puts in an input with which the actor must not wait: somebody else waits for what it holds.
+    pub fn push_urgent(&self, item: T) {
+        self.change(|contents| {
+            contents.items.push(Some(item));
+            contents.urgent = true;
+        });
+    }
+
+    /// Whether the actor must not wait with its inputs.
+    pub fn is_urgent(&self) -> bool {
+        self.contents().urgent
     }
 
     /// Puts an input in.
@@ -202,7 +298,7 @@ impl<T> Inbox<T> {
             queue.taken(woken.elapsed());
         }
         let items = std::mem::take(&mut contents.items);
-        contents.list = None;
+        (contents.list, contents.tidy_at, contents.urgent) = (None, MANY, false);
         let latest = contents.latest.take();
         (latest.into_iter().chain(items.into_iter().flatten()).collect(), contents.event.take())
     }
@@ -210,12 +306,12 @@ impl<T> Inbox<T> {
 
 /// An input that is due. Dropped, it is due no longer.
 #[derive(Debug)]
-pub struct Promise<T> {
+pub struct Promise<T: Input> {
     /// `None` once it is kept.
     inbox: Option<Inbox<T>>,
 }
 
-impl<T> Promise<T> {
+impl<T: Input> Promise<T> {
     /// Puts the input in.
     pub fn keep(mut self, item: T) {
         self.resolve(Some(item));
@@ -232,7 +328,7 @@ impl<T> Promise<T> {
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T: Input> Drop for Promise<T> {
     fn drop(&mut self) {
         self.resolve(None);
     }
@@ -242,6 +338,96 @@ impl<T> Drop for Promise<T> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    impl Input for &str {
+        fn order(&self) -> Order<'_> {
+            Order::Any
+        }
+    }
+
+    impl Input for i32 {
+        fn order(&self) -> Order<'_> {
+            Order::Any
+        }
+    }
+
+    impl Input for Arc<()> {
+        fn order(&self) -> Order<'_> {
+            Order::Any
+        }
+    }
+
+    #[derive(Clone, Debug, PartialEq)]
+    enum Seen {
+        Shown(Uid, u64),
+        Gone(Uid),
+        Listed,
+        Answer(usize),
+    }
+
+    impl Input for Seen {
+        fn order(&self) -> Order<'_> {
+            match self {
+                Self::Shown(object, version) => Order::Shows(object, *version),
+                Self::Gone(object) => Order::Ends(object),
+                Self::Listed => Order::Divides,
+                Self::Answer(_) => Order::Any,
+            }
+        }
+    }
+
+    #[test]
+    fn of_many_inputs_those_wait_that_still_say_something() {
+        let inbox = Inbox::default();
+        let shown = |name: &str, version| Seen::Shown(name.into(), version);
+        let kept = [
+            shown("a", 1),
+            Seen::Gone("a".into()),
+            shown("a", 1),
+            shown("b", 7),
+            Seen::Listed,
+            Seen::Answer(1),
+            shown("b", 7),
+        ];
+        kept.iter().for_each(|input| inbox.push(input.clone()));
+        for round in 0..10 * MANY as u64 {
+            inbox.push(shown("c", round / 2));
+            inbox.push(shown("c", round / 3));
+        }
+        assert!(!inbox.is_urgent());
+        let last = shown("c", 5 * MANY as u64 - 1);
+        let waited = inbox.take();
+        assert!(waited.len() <= MANY + kept.len(), "{}", waited.len());
+        assert_eq!(waited[..kept.len()], kept);
+        assert!(waited[kept.len()..].contains(&last));
+    }
+
+    #[test]
+    fn a_list_is_replaced_in_its_place_after_tidying_up_as_well() {
+        let inbox = Inbox::default();
+        let shown = |version| Seen::Shown("a".into(), version);
+        inbox.push(shown(1));
+        inbox.push_list(Seen::Answer(1));
+        (2..=MANY as u64).for_each(|version| inbox.push(shown(version)));
+        inbox.push_list(Seen::Answer(2));
+        assert_eq!(inbox.take(), [shown(MANY as u64), Seen::Answer(2)]);
+    }
+
+    #[test]
+    fn an_actor_that_rests_is_woken_for_what_must_not_wait_and_when_too_much_waits() {
+        let inbox = Inbox::default();
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = woken.clone();
+        inbox.connect(move || _ = counter.fetch_add(1, Ordering::SeqCst));
+        inbox.push(0);
+        inbox.push(1);
+        assert_eq!((inbox.is_urgent(), woken.load(Ordering::SeqCst)), (false, 1));
+        inbox.push_urgent(2);
+        assert_eq!((inbox.is_urgent(), woken.load(Ordering::SeqCst)), (true, 2));
+        assert_eq!((inbox.take(), inbox.is_urgent()), (vec![0, 1, 2], false));
+        (0..MANY as i32).for_each(|input| inbox.push(input));
+        assert!(inbox.is_urgent() && woken.load(Ordering::SeqCst) >= 4);
+    }
 
     #[test]
     fn of_several_lists_the_last_waits_behind_what_came_before_it() {

@@ -167,7 +167,7 @@ impl JobActor {
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
-        if self.rest.lasts() && self.lifecycle != Lifecycle::Draining {
+        if self.rest.lasts() && self.lifecycle != Lifecycle::Draining && !self.inbox.is_urgent() {
             return;
         }
         let began = Instant::now();

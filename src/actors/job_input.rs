@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::inbox::{Input, Order};
 use crate::cluster::gate::Turn;
 use crate::cluster::reads::PodSpecReading;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
@@ -112,6 +113,17 @@ pub enum JobInput {
     DeletionRefused,
     /// The Job was not deleted: its TTL has not expired, as a live reading shows.
     DeletionNotDue(Arc<ObservedJob>),
+}
+
+impl Input for JobInput {
+    fn order(&self) -> Order<'_> {
+        match self {
+            Self::Pod(pod) => Order::Shows(&pod.pod.uid, pod.pod.version),
+            Self::PodGone(pod) => Order::Ends(pod),
+            Self::RelistAccepted | Self::PodsListing | Self::PodsListed { .. } => Order::Divides,
+            _ => Order::Any,
+        }
+    }
 }
 
 impl JobInput {

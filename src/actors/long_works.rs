@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// Who works rests for so many times as long.
 pub(super) const REST: u32 = 4;
-/// No more work than this is made up for, so no rest is longer than 10 s.
-pub(super) const MOST: Duration = Duration::from_millis(2500);
+/// No more work than this is made up for, so no rest is longer than a minute.
+pub(super) const MOST: Duration = Duration::from_secs(15);
 /// Works from this long on count for the namespace. Many Jobs with little to do each are no reason to rest.
 const LONG: Duration = Duration::from_millis(1);
 /// With more namespaces than this, those whose work is made up for are forgotten.

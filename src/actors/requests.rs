@@ -348,8 +348,8 @@ impl Requests {
     /// Puts a turn into the inbox when it comes, unless the handle is dropped before.
     pub fn await_turn(&self, reservation: Reservation) -> AbortOnDropHandle<()> {
         let inbox = self.inbox.clone();
-        let waiting =
-            self.guarded(async move { inbox.push(JobInput::StatusTurn(reservation.wait().await.ok())) });
+        let waiting = self
+            .guarded(async move { inbox.push_urgent(JobInput::StatusTurn(reservation.wait().await.ok())) });
         AbortOnDropHandle::new(self.cx.runtime.spawn(waiting))
     }
 

@@ -24,7 +24,7 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
@@ -37,6 +37,7 @@ use self::slots::{Lane, Signal, Slot, Slots};
 use self::turn_time::TurnTime;
 use self::waiting::Waiting;
 use self::write::Call;
+use super::answer_body::LongAnswers;
 use super::answer_time::{self, AnswerTime};
 use super::departure::Departure;
 use super::fair_queue::{FairQueue, Room};
@@ -47,7 +48,7 @@ use super::wire::PodDecoder;
 use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
+use crate::telemetry::metrics::labels::QueueLabels;
 use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 pub use self::answer::{Answer, WriteError};
@@ -126,6 +127,7 @@ pub struct WriteGate {
 struct Shared {
     transport: Arc<dyn Transport>,
     answers: AnswerReader,
+    long_answers: LongAnswers,
     timeout: Duration,
     answer_time: AnswerTime,
     /// Writes per second; 0 for no limit.
@@ -219,6 +221,7 @@ impl WriteGate {
         let shared = Arc::new(Shared {
             transport,
             answers: AnswerReader { pods: PodDecoder::new(finalizer) },
+            long_answers: LongAnswers::default(),
             timeout: config.timeout,
             answer_time: config.answer_time,
             qps: config.qps,
@@ -456,7 +459,7 @@ impl Shared {
             let name = call.span;
             // A request that does not leave has no span.
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
-            let (signal, result) = match self.send(call, write.lane().call, &order.fence, &span) {
+            let (signal, result) = match self.send(call, write.lane(), &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
@@ -523,7 +526,7 @@ impl Shared {
     fn send(
         &self,
         call: Call,
-        labels: ApiCallLabels,
+        Lane { namespace, call: labels }: Lane,
         fence: &Fence,
         span: &CallSpan,
     ) -> Result<Sent, WriteError> {
@@ -537,7 +540,9 @@ impl Shared {
         let departure = Departure::through(fence);
         request.extensions_mut().insert(departure.clone());
         let longest = self.timeout;
-        let outcome = Box::pin(flight::outcome(self.transport.send(request), fence.clone(), longest));
+        let (opened, turns) = (self.transport.open(request), self.long_answers.clone());
+        let answer = async move { turns.read(opened.await?, Some(&namespace)).await };
+        let outcome = Box::pin(flight::outcome(answer.boxed(), fence.clone(), longest));
         Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
     }
 

@@ -3,6 +3,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`transport`] | the only seam to the network: requests, and streams of watches |
+//! | [`answer_body`] | bodies in one piece, and the turns of long ones |
 //! | `connections` | the connections of the transport: pools, renewal, proxies |
 //! | `credentials`, `exec_plugin`, `impersonation` | who we are, as files, plugins and a kubeconfig say |
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
@@ -22,6 +23,7 @@
 //! | [`access_review`] | who may read the pages of a replica |
 
 pub mod access_review;
+pub mod answer_body;
 pub mod answer_time;
 pub mod boot_clock;
 mod connections;

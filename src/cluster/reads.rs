@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Request, header};
 use tokio::time::{Instant, timeout};
 
+use super::answer_body::LongAnswers;
 pub use super::list::ListError;
 use super::read_gate::ReadGate;
 use super::resource::Resource;
@@ -58,6 +59,7 @@ pub struct Reader {
     jobs: JobDecoder,
     metrics: Arc<Metrics>,
     gate: ReadGate<Result<Option<Bytes>, NoObject>>,
+    long_answers: LongAnswers,
     /// The Job that asks.
     asker: Option<JobId>,
 }
@@ -87,7 +89,15 @@ impl Reader {
         metrics: Arc<Metrics>,
     ) -> Self {
         let pods = PodDecoder::new(finalizer);
-        Self { transport, pods, jobs, metrics, gate: ReadGate::default(), asker: None }
+        Self {
+            transport,
+            pods,
+            jobs,
+            metrics,
+            gate: ReadGate::default(),
+            long_answers: LongAnswers::default(),
+            asker: None,
+        }
     }
 
     /// The same reader, which reads for this Job: Jobs take turns.
@@ -175,8 +185,10 @@ impl Reader {
         let path = resource.object_path(namespace, name);
         let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
         let this = self.clone();
-        let read = async move { this.send("get", resource, request).await };
-        Ok(self.gate.read(&path, namespace.into(), self.asker.clone(), read).await?)
+        let namespace: Arc<str> = namespace.into();
+        let of = namespace.clone();
+        let read = async move { this.send("get", resource, request, Some(&of)).await };
+        Ok(self.gate.read(&path, namespace, self.asker.clone(), read).await?)
     }
 
     /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
@@ -197,7 +209,7 @@ impl Reader {
         let selection = Selection { shards: Some(selector.into()), ..Selection::all(resource) };
         let request = selection.request(&[("limit", "1")])?;
         let _turn = self.gate.turn(None, self.asker.as_ref()).await;
-        match self.send("list", resource, request).await {
+        match self.send("list", resource, request, None).await {
             Ok(Some(json)) => {
                 let list: List = serde_json::from_slice(&json).map_err(DecodeError::from)?;
                 Ok(list.metadata.shard_info.is_some())
@@ -213,9 +225,11 @@ impl Reader {
         verb: &'static str,
         resource: Resource,
         request: Request<Bytes>,
+        namespace: Option<&Arc<str>>,
     ) -> Result<Option<Bytes>, NoObject> {
         let started = Instant::now();
-        let answer = in_time(self.transport.send(request)).await;
+        let opened = self.transport.open(request);
+        let answer = in_time(async { self.long_answers.read(opened.await?, namespace).await }).await;
         let resource = resource.plural;
         let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
         self.metrics.count_request(ApiCallLabels { verb, resource }, code, started.elapsed());

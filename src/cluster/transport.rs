@@ -6,9 +6,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::stream::TryStreamExt as _;
+use futures::stream::{BoxStream, StreamExt};
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, service_fn};
 
+use super::answer_body::{self, LONGEST_REFUSAL};
 use super::connections::{Connections, ConnectionsError};
 use super::departure::FencedBody;
 use super::impersonation;
@@ -47,44 +49,22 @@ pub trait Transport: Send + Sync + 'static {
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>>;
 
-    /// Sends a request and returns once the whole body has arrived: at most [`WHOLE_BYTES`].
+    /// Sends a request of the replica itself and returns once the whole body has arrived: at most
+    /// [`LONGEST_ANSWER`](answer_body::LONGEST_ANSWER).
     ///
     /// # Errors
     /// When there is no answer, or it breaks off, or is longer.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
-        let response = self.open(request);
-        Box::pin(async move {
-            let (parts, mut body) = response.await?.into_parts();
-            let first = body.try_next().await?.unwrap_or_default();
-            let Some(second) = body.try_next().await? else { return Ok(Response::from_parts(parts, first)) };
-            let mut whole = BytesMut::from(first);
-            whole.extend_from_slice(&second);
-            while let Some(piece) = body.try_next().await? {
-                if whole.len() + piece.len() > WHOLE_BYTES {
-                    return Err(TransportError(format!("longer than {WHOLE_BYTES} bytes")));
-                }
-                whole.extend_from_slice(&piece);
-            }
-            Ok(Response::from_parts(parts, whole.freeze()))
-        })
+        let answer = self.open(request);
+        Box::pin(async move { answer_body::read_trusted(answer.await?).await })
     }
 }
-
-/// Most bytes of an answer that is read in one piece: 16 MiB. API servers store objects of up to 1.5 MiB by default, and in
-/// JSON one may have six times as many bytes.
-pub const WHOLE_BYTES: usize = 16 << 20;
-/// Most bytes of a refusal.
-const REFUSAL_BYTES: usize = 1 << 20;
 
 /// The refusal in an answer that has one.
 pub(super) async fn refusal(response: Response<ByteStream>) -> Result<Refusal, TransportError> {
     let (answer, mut pieces) = response.into_parts();
-    let mut body = BytesMut::new();
-    while body.len() < REFUSAL_BYTES
-        && let Some(piece) = pieces.try_next().await?
-    {
-        body.extend_from_slice(&piece);
-    }
+    let mut body = Vec::new();
+    answer_body::read_beyond(LONGEST_REFUSAL, &mut body, &mut pieces).await?;
     Ok(Refusal::of(answer.status, &answer.headers, &body))
 }
 

@@ -1,9 +1,12 @@
 //! Back-off between failed pods: 10 s after the first failure in a row, doubled with each further one, at
 //! most 10 min.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::pod::BackoffRecord;
+use super::uid::Uid;
 
 /// A pod that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +40,13 @@ pub fn extend(streak: Option<BackoffRecord>, batch: &[Ended]) -> Option<BackoffR
 #[derive(Clone, Debug, Default)]
 pub struct History {
     carried: Option<BackoffRecord>,
-    counted: Vec<Ended>,
+    newest_success: Option<Timestamp>,
+    /// Failures after that success: a pod may be shown again and again.
+    failures: BTreeSet<(Timestamp, Uid)>,
 }
+
+/// More failures in a row than these, the newest, make no back-off longer.
+const MOST_FAILURES: usize = 64;
 
 impl History {
     /// Takes in the streak that a pod has carried since its creation, when the pod is first seen.
@@ -47,21 +55,29 @@ impl History {
     }
 
     /// Takes in a pod that had ended and was counted before.
-    pub fn counted(&mut self, ended: Ended) {
-        self.counted.push(ended);
+    pub fn counted(&mut self, pod: &Uid, ended: Ended) {
+        if ended.failed {
+            self.failures.insert((ended.at, pod.clone()));
+        } else {
+            self.newest_success = self.newest_success.max(Some(ended.at));
+        }
+        while self.failures.first().is_some_and(|(at, _)| {
+            self.failures.len() > MOST_FAILURES || self.newest_success.is_some_and(|success| *at <= success)
+        }) {
+            self.failures.pop_first();
+        }
     }
 
     /// The streak: the latest one carried by a pod, unless a success came after it, and the failures after
     /// both.
     pub fn streak(&self) -> Option<BackoffRecord> {
-        let newest_success = self.counted.iter().filter(|e| !e.failed).map(|e| e.at).max();
-        let carried = self.carried.filter(|c| newest_success.is_none_or(|success| c.last > success));
-        let known_until = [newest_success, carried.map(|c| c.last)].into_iter().flatten().max();
+        let carried = self.carried.filter(|c| self.newest_success.is_none_or(|success| c.last > success));
+        let known_until = carried.map(|carried| carried.last);
         let later: Vec<Ended> = self
-            .counted
+            .failures
             .iter()
-            .filter(|e| e.failed && known_until.is_none_or(|t| e.at > t))
-            .copied()
+            .filter(|(at, _)| known_until.is_none_or(|known_until| *at > known_until))
+            .map(|(at, _)| Ended { at: *at, failed: true })
             .collect();
         extend(carried, &later)
     }
@@ -129,8 +145,13 @@ mod tests {
         ] {
             let mut history = History::default();
             history.carry(carried);
-            counted.iter().for_each(|e| history.counted(*e));
-            assert_eq!(history.streak(), expected, "{carried:?} {counted:?}");
+            for shown in [1, 2] {
+                let pods = counted.iter().enumerate();
+                pods.for_each(|(pod, ended)| history.counted(&Uid::from(&*pod.to_string()), *ended));
+                assert_eq!(history.streak(), expected, "{carried:?} {counted:?}, shown {shown} times");
+            }
+            (0..1_000).for_each(|pod| history.counted(&Uid::from(&*pod.to_string()), failed(pod)));
+            assert!(history.failures.len() <= MOST_FAILURES);
         }
     }
 }

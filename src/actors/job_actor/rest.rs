@@ -2,10 +2,11 @@
 //!
 //! A tenant that changes its Job decides how much the actor has to do: it may have to look at all pods of the Job again, and to
 //! compare all indexes in its status. So the actor measures how long it works, and then rests for four times as long. It uses a
-//! fifth of the time of its thread at most, unless a single work takes longer than 2.5 s: no rest is longer than 10 s. A namespace
-//! may have many such Jobs. So after a long work, the actor also makes up for the long works of the other ones.
+//! fifth of the time of its thread at most. A namespace may have many such Jobs. So after a long work, the actor also makes up
+//! for the long works of the other ones, 15 s of them at most: no rest is longer than a minute.
 //!
-//! While an actor rests, its inputs wait. Of the readings of its Job, only the newest waits.
+//! While an actor rests, its inputs wait: of the readings of its Job and of a pod, the newest. A rest ends early when others
+//! would wait for the actor, or when too much waits for it; it makes up for that work as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,9 +78,10 @@ mod tests {
             (1, 19 * MS, 0.21),
             (1, 100 * MS, 0.21),
             (1, 500 * MS, 0.21),
-            (1, 5_000 * MS, 0.34),
+            (1, 5_000 * MS, 0.21),
             (10, 10 * MS, 0.25),
-            (40, 50 * MS, 0.25),
+            (100, 100 * MS, 0.25),
+            (1_000, 10 * MS, 0.25),
             (100, MS, 0.25),
         ] {
             let part = part_of_time(actors, work, 2 * MS).await;

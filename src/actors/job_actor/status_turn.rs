@@ -45,7 +45,7 @@ impl StatusTurn {
                     Ok(Ok(turn)) => Some(Some(turn)),
                     Err(_) => Some(None),
                 };
-                turn.into_iter().for_each(|turn| requests.inbox.push(JobInput::StatusTurn(turn)));
+                turn.into_iter().for_each(|turn| requests.inbox.push_urgent(JobInput::StatusTurn(turn)));
             }
         }
         plan.queue_status();

@@ -29,7 +29,9 @@ impl Reader {
         let path = Resource::JOBS.object_path(job.namespace(), job.name());
         let request = Request::get(path).header(header::ACCEPT, accept).body(Bytes::new())?;
         let _turn = self.gate.turn(Some(job.namespace()), self.asker.as_ref()).await;
-        let Some(answer) = self.send("get", Resource::JOBS, request).await? else { return Ok(None) };
+        let Some(answer) = self.send("get", Resource::JOBS, request, Some(job.namespace())).await? else {
+            return Ok(None);
+        };
         let Ok(found) = protobuf::object(&answer) else { return Ok(None) };
         let found = WirePodSpec::read(found).map_err(DecodeError::from)?;
         if found.metadata.uid.as_deref().map(Uid::from).as_ref() != Some(job.uid()) {

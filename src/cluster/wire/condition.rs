@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::lenient;
 use super::protobuf::{Malformed, Message, Value};
 use super::text::Text;
 
@@ -14,6 +15,7 @@ pub(super) struct WireCondition<'a> {
     pub(super) kind: Text<'a>,
     #[serde(borrow)]
     pub(super) status: Text<'a>,
+    #[serde(deserialize_with = "lenient::time")]
     pub(super) last_transition_time: Option<Timestamp>,
 }
 

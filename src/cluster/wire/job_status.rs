@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::lenient;
 use super::text::Text;
 use super::uids::Uids;
 use crate::job::index_set::IndexSet;
@@ -15,12 +16,19 @@ use crate::job::uid::Uid;
 pub(super) struct WireJobStatus<'a> {
     #[serde(borrow)]
     conditions: Option<Vec<WireCondition<'a>>>,
+    #[serde(deserialize_with = "lenient::time")]
     start_time: Option<Timestamp>,
+    #[serde(deserialize_with = "lenient::time")]
     completion_time: Option<Timestamp>,
+    #[serde(deserialize_with = "lenient::count_if_set")]
     active: Option<u32>,
+    #[serde(deserialize_with = "lenient::count_if_set")]
     ready: Option<u32>,
+    #[serde(deserialize_with = "lenient::count_if_set")]
     terminating: Option<u32>,
+    #[serde(deserialize_with = "lenient::count_if_set")]
     succeeded: Option<u32>,
+    #[serde(deserialize_with = "lenient::count_if_set")]
     failed: Option<u32>,
     uncounted_terminated_pods: Option<WireUncounted>,
     #[serde(borrow)]
@@ -40,7 +48,9 @@ struct WireCondition<'a> {
     reason: Option<Text<'a>>,
     #[serde(borrow)]
     message: Option<Text<'a>>,
+    #[serde(deserialize_with = "lenient::time")]
     last_probe_time: Option<Timestamp>,
+    #[serde(deserialize_with = "lenient::time")]
     last_transition_time: Option<Timestamp>,
 }
 

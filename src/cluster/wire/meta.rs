@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::decode::DecodeError;
+use super::lenient;
 use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};
 use crate::job::job_id::JobId;
@@ -86,7 +87,9 @@ pub(crate) struct Meta<'a> {
     #[serde(borrow)]
     pub(crate) resource_version: Option<Text<'a>>,
     pub(crate) generation: Option<i64>,
+    #[serde(deserialize_with = "lenient::time")]
     pub(crate) creation_timestamp: Option<Timestamp>,
+    #[serde(deserialize_with = "lenient::time")]
     pub(crate) deletion_timestamp: Option<Timestamp>,
     pub(crate) deletion_grace_period_seconds: Option<i64>,
     #[serde(borrow)]

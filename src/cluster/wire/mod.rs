@@ -12,6 +12,7 @@ mod job;
 mod job_spec;
 mod job_status;
 mod labels;
+mod lenient;
 mod meta;
 mod observed_job;
 mod outline;

@@ -5,6 +5,7 @@
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 
+use super::lenient::{count_of, time_at};
 use super::text::Text;
 
 /// The prefix of every encoded object.
@@ -172,6 +173,11 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A number of pods or restarts.
+    pub(crate) fn count(self) -> Result<u32, Malformed> {
+        self.integer().map(count_of)
+    }
+
     pub(crate) fn flag(self) -> Result<bool, Malformed> {
         match self {
             Self::Number(number) => Ok(number != 0),
@@ -186,7 +192,7 @@ impl<'a> Value<'a> {
             return Ok(None);
         }
         let Seconds(seconds) = Seconds::read(bytes)?;
-        Timestamp::from_second(seconds).map(Some).map_err(|_| Malformed::Range)
+        Ok(Some(time_at(seconds)))
     }
 
     /// A message that occurs once.

@@ -3,6 +3,7 @@
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
+use super::super::answer_body::LONGEST_REFUSAL;
 use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
 use crate::job::short_text::{SHORT, short};
@@ -37,7 +38,8 @@ pub(crate) struct WireRefusal<'a> {
     message: Option<Text<'a>>,
     #[serde(borrow)]
     details: Option<WireDetails<'a>>,
-    code: Option<u16>,
+    /// A webhook may choose any number.
+    code: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -105,8 +107,17 @@ impl Refusal {
         }
     }
 
+    /// A refusal that is not read to its end: the API server's own are shorter, so a webhook has chosen it.
+    fn cut(code: u16, body: &[u8]) -> Self {
+        let begin = String::from_utf8_lossy(body.get(..2 * SHORT).unwrap_or(body));
+        let message = begin.split_once("\"message\":\"").map_or(&*begin, |(_, message)| message);
+        let origin = Origin { of_webhook: true, ..Origin::default() };
+        Self { code, reason: "".into(), message: short(message).into(), origin }
+    }
+
     fn from_body(code: u16, body: &[u8], status: Option<WireRefusal<'_>>) -> Self {
         match status.filter(|status| status.message.is_some()) {
+            _ if body.len() > LONGEST_REFUSAL => Self::cut(code, body),
             Some(status) => Self::from_status(code, status),
             None => Self {
                 code,
@@ -120,7 +131,7 @@ impl Refusal {
 
     /// Converts a Status inside an answer, such as in a watch. Its own code takes precedence over `code`.
     pub(crate) fn from_status(code: u16, status: WireRefusal<'_>) -> Self {
-        let code = status.code.unwrap_or(code);
+        let code = status.code.and_then(|code| u16::try_from(code).ok()).unwrap_or(code);
         Self {
             code,
             reason: short(status.reason.as_deref().unwrap_or_default()).into(),
@@ -194,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_long_refusal_is_classified_before_it_is_cut() {
-        let long = "container \"c\" must not run as root, ".repeat(5_000);
+        let long = "container \"c\" must not run as root, ".repeat(200);
         let cause = |reason: &str, field: &str| json!({"reason": reason, "message": long, "field": field});
-        let mut causes = vec![cause("FieldValueInvalid", &long); 100];
+        let mut causes = vec![cause("FieldValueInvalid", &long)];
         causes.extend([cause("", "metadata.uid"), cause("NamespaceTerminating", "")]);
         let message = format!("{long}: failed calling webhook \"w\"");
         let refusal = |message: &str| {
@@ -209,6 +220,12 @@ mod tests {
         assert!(failed.message.len() <= SHORT && failed.message.ends_with('…'), "{}", failed.message);
         assert!(failed.reason.len() <= SHORT);
         assert!(refusal(&format!("admission webhook \"w\": {long} denied the request")).is_of_webhook());
+        let endless = refusal(&format!("admission webhook \"w\" {}", long.repeat(100)));
+        assert!(endless.is_of_webhook() && endless.message.starts_with("admission webhook"), "{endless:?}");
+        assert_eq!(endless.code, 422);
+        let of_any_number =
+            Refusal::read(429, br#"{"message": "failed calling webhook \"w\"", "code": -70000}"#);
+        assert!(of_any_number.is_of_webhook() && of_any_number.code == 429, "{of_any_number:?}");
         let page = Refusal::read(502, "é".repeat(SHORT).as_bytes());
         assert!(page.message.len() <= SHORT && page.message.ends_with('…'), "{}", page.message);
     }

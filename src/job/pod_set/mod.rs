@@ -33,7 +33,7 @@ use super::backoff::{Ended, History};
 use super::exponential::Exponential;
 use super::index_set::IndexSet;
 use super::options::PodBackoff;
-use super::pod::{Place, Pod};
+use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
@@ -121,6 +121,11 @@ pub struct PodSet {
     live_list: Option<Box<(UidSet, u64)>>,
 }
 
+/// What of an outcome decides by the rules of a Job.
+fn judged(spec: &JobSpec, outcome: Option<Box<Outcome>>) -> Option<Box<Outcome>> {
+    decisive(spec.pod_failure_policy.as_deref()?, &*outcome?).map(Box::new)
+}
+
 /// Which pods have been shown to the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
@@ -167,17 +172,23 @@ impl PodSet {
 
     /// Takes in a reading of a pod; true if it was new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
-        let rules = self.spec.pod_failure_policy.as_deref();
-        let decides = pod.outcome.and_then(|outcome| decisive(rules?, &outcome));
-        pod.outcome = decides.map(Box::new);
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
             let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
+            if is_late {
+                return false;
+            }
+            pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
-            return !is_late && self.admit(pod, gone_for_good, source);
+            return self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
+        };
+        // Lists show a pod again and again, and who writes its conditions decides how long it takes to judge them.
+        pod.outcome = match entry.pod.version == pod.version && entry.pod.phase == pod.phase {
+            true => entry.pod.outcome.clone(),
+            false => judged(&self.spec, pod.outcome),
         };
         pod.tracked &= !entry.released;
         if pod.place != entry.pod.place {
@@ -252,9 +263,8 @@ impl PodSet {
                 self.note_released(&pod);
             }
             let failed = pod.is_failed(self.spec.replace_only_failed);
-            self.history
-                .iter_mut()
-                .for_each(|history| history.counted(Ended { at: pod.finished.into(), failed }));
+            let ended = Ended { at: pod.finished.into(), failed };
+            self.history.iter_mut().for_each(|history| history.counted(&pod.uid, ended));
             self.counted.take_in(&pod);
             if !self.ledger.is_open || !fails_job(&pod, &self.spec) {
                 return false;

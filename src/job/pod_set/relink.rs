@@ -46,7 +46,7 @@ impl PodSet {
         entry.evaluated = true;
         let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
         if tags.uncounted != InUncounted::No {
-            self.history.iter_mut().for_each(|history| history.counted(ended));
+            self.history.iter_mut().for_each(|history| history.counted(&entry.pod.uid, ended));
         } else {
             self.newly_ended.push(ended);
         }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::super::condition::WireCondition;
+use super::super::lenient;
 use super::super::meta::Meta;
 use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
@@ -85,6 +86,7 @@ pub(super) struct WireStatus<'a> {
 pub(super) struct WireContainer<'a> {
     #[serde(borrow)]
     name: Text<'a>,
+    #[serde(deserialize_with = "lenient::count")]
     restart_count: u32,
     #[serde(borrow)]
     state: Option<WireState<'a>>,
@@ -103,7 +105,9 @@ struct WireTerminated<'a> {
     exit_code: i32,
     #[serde(borrow)]
     reason: Option<Text<'a>>,
+    #[serde(deserialize_with = "lenient::time")]
     started_at: Option<Timestamp>,
+    #[serde(deserialize_with = "lenient::time")]
     finished_at: Option<Timestamp>,
 }
 
@@ -159,7 +163,7 @@ impl<'a> Message<'a> for WireContainer<'a> {
         match number {
             1 => self.name = value.text()?,
             2 => self.state.get_or_insert_default().merge(value.bytes()?)?,
-            5 => self.restart_count = value.integer()?,
+            5 => self.restart_count = value.count()?,
             _ => {}
         }
         Ok(())
@@ -180,8 +184,7 @@ impl<'a> Message<'a> for WireTerminated<'a> {
         match number {
             1 => self.exit_code = value.integer()?,
             3 => self.reason = value.set_text()?,
-            // Only traces look at it: a time that cannot be read must not make the pod unreadable.
-            5 => self.started_at = value.time().unwrap_or_default(),
+            5 => self.started_at = value.time()?,
             6 => self.finished_at = value.time()?,
             _ => {}
         }

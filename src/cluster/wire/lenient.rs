@@ -1,0 +1,96 @@
+//! Values as API servers store them, beyond the range in which they mean something.
+//!
+//! Kubernetes validates neither times nor most numbers of a status. One that is out of range must not make its object
+//! unreadable, nor a list with it: it is read as the nearest value that is in range.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+
+use super::text::Text;
+
+/// The time so many seconds after the epoch.
+pub(super) fn time_at(seconds: i64) -> Timestamp {
+    let latest = || if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_second(seconds).unwrap_or_else(|_| latest())
+}
+
+/// A number of pods or restarts.
+pub(super) fn count_of(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX })
+}
+
+/// Reads a time, or none. Go prints years up to 9999, the last day of which is beyond [`Timestamp::MAX`].
+pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
+    match text.parse() {
+        Ok(time) => Ok(Some(time)),
+        Err(_) if text.starts_with("9999-12-3") => Ok(Some(Timestamp::MAX)),
+        Err(error) => Err(D::Error::custom(error)),
+    }
+}
+
+/// Reads a number of pods or restarts.
+pub(super) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    Ok(count_if_set(from)?.unwrap_or_default())
+}
+
+/// Reads a number of pods, or none.
+pub(super) fn count_if_set<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    Ok(Option::deserialize(from)?.map(count_of))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::wire::{Decoder as _, JobDecoder, PodDecoder};
+
+    const LATEST: &str = "9999-12-31T23:59:59Z";
+
+    fn pod(time: &str, restarts: i64) -> Value {
+        let ended = json!({"exitCode": 1, "startedAt": time, "finishedAt": time});
+        let container = json!({"name": "c", "restartCount": restarts, "state": {"terminated": ended}});
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": time});
+        json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "creationTimestamp": time, "deletionTimestamp": time},
+            "spec": {},
+            "status": {"phase": "Running", "conditions": [ready], "containerStatuses": [container]},
+        })
+    }
+
+    fn job(time: &str, number: i64) -> Value {
+        let failed =
+            json!({"type": "Failed", "status": "True", "lastProbeTime": time, "lastTransitionTime": time});
+        json!({
+            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1",
+                "creationTimestamp": time, "deletionTimestamp": time},
+            "spec": {"template": {}},
+            "status": {"startTime": time, "completionTime": time, "conditions": [failed], "active": number,
+                "ready": number, "terminating": number, "succeeded": number, "failed": number},
+        })
+    }
+
+    #[test]
+    fn no_value_that_an_api_server_stores_makes_an_object_unreadable() {
+        for time in [LATEST, "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
+            for number in [i64::from(i32::MIN), -1, i64::from(i32::MAX), i64::MIN, i64::MAX] {
+                let pod = pod(time, number).to_string();
+                PodDecoder::new("f").decode(pod.as_bytes()).unwrap();
+                let job = job(time, number).to_string();
+                JobDecoder::new().decode(job.as_bytes()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_the_nearest_value() {
+        let read = PodDecoder::new("f").decode(pod(LATEST, -1).to_string().as_bytes()).unwrap();
+        assert_eq!((read.pod.restarts, read.pod.created), (0, Timestamp::MAX.into()));
+        assert_eq!([i64::MIN, i64::MAX].map(time_at), [Timestamp::MIN, Timestamp::MAX]);
+        assert_eq!([-1, 7, i64::MAX].map(count_of), [0, 7, u32::MAX]);
+    }
+}
