@@ -11,6 +11,7 @@ use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
+use super::pauses::Pauses;
 use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
 use super::rewinds::Rewinds;
@@ -63,6 +64,8 @@ pub struct ReplicaContext {
     pub self_writes: SelfWriteCache,
     /// Further reads of objects that cannot be read.
     pub rereads: Rereads,
+    /// When pods may be labelled again, by whichever part of the replica.
+    pub label_pauses: Pauses,
     /// When the API server is seen to show another history, all watches begin anew.
     pub rewinds: Rewinds,
     /// What panics here ends the replica.
@@ -130,6 +133,7 @@ impl ReplicaContext {
             loads,
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
+            label_pauses: Pauses::default(),
             rewinds,
             pods_chosen: Arc::default(),
             downfall: Downfall::default(),

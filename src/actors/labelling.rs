@@ -1,6 +1,9 @@
 //! Puts the label of its shard on a pod, so that the shard's watch shows it.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, sleep_until};
 
 use super::context::ReplicaContext;
 use super::release_with_job::ReleaseWithJob;
@@ -13,6 +16,8 @@ use crate::sharding::ShardId;
 
 /// Failures of the API server after which it counts as refusing, as when the webhook that it must ask is down.
 const LASTING_FAILURES: u32 = 3;
+/// How long a label waits to be written before it is looked whether the pod still exists; then twice as long each time.
+const WAITS: Duration = Duration::from_secs(30);
 
 /// Whether a pod has the label of this shard.
 pub fn has_label_of(pod: &ObservedPod, shard: ShardId) -> bool {
@@ -56,10 +61,11 @@ impl Labelling {
         }
     }
 
-    /// Writes the label, with pauses that grow between attempts. Returns the pod once it is labelled, or needs no
-    /// label since it has ended and is not tracked; `None` if it no longer exists, or has lost our finalizer since it is
-    /// refused the label for good and its Job leaves. `refused` is told once why the
-    /// label cannot be written, if something refuses it for good.
+    /// Writes the label, with pauses that grow between attempts, and before one of a pod that was labelled a short time ago:
+    /// what makes it lose its shard again, such as a webhook that moves it to other Jobs, may do so for ever. Returns the pod
+    /// once it is labelled, or needs no label since it has ended and is not tracked; `None` if it no longer exists, or has
+    /// lost our finalizer since it is refused the label for good and its Job leaves. `refused` is told once why the label
+    /// cannot be written, if something refuses it for good.
     ///
     /// # Errors
     /// When the fence is closed.
@@ -67,6 +73,11 @@ impl Labelling {
         let mut backoff = self.cx.api_backoff();
         let shard = self.cx.config.shards.shard_of(&self.job.uid().to_string());
         let (mut failures, mut reported) = (0_u32, false);
+        let begins = self.cx.label_pauses.next(&self.pod, || self.cx.api_backoff());
+        tokio::select! {
+            () = sleep_until(begins) => {}
+            () = self.fence.closed() => return Err(Fenced),
+        }
         loop {
             let order = Order::new(Priority::Finalizer, self.job.uid().clone(), self.fence.clone());
             let write = Write::PatchAndReadPod {
@@ -74,7 +85,12 @@ impl Labelling {
                 name: self.name.clone(),
                 body: label_patch(&self.pod, shard.0),
             };
-            let (pod, refusal) = match self.cx.gate.submit(order, write).await {
+            let answer = tokio::select! {
+                biased;
+                answer = self.cx.gate.submit(order, write) => answer,
+                () = self.gone() => return Ok(None),
+            };
+            let (pod, refusal) = match answer {
                 Ok(Answer::Pod(pod)) if has_label_of(&pod, shard) => return Ok(Some(pod)),
                 Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
                 Ok(_) => return Ok(None),
@@ -105,6 +121,19 @@ impl Labelling {
                 () = backoff.pause() => {}
                 () = self.fence.closed() => return Err(Fenced),
             }
+        }
+    }
+
+    /// Returns once live reads have shown that the pod is gone. No watch may show its end: another replica sees the shard in its
+    /// label, or it has none. Its label must not wait for as long as a webhook holds up the writes of the namespace.
+    async fn gone(&self) {
+        let mut pause = WAITS;
+        loop {
+            sleep(pause).await;
+            if let Ok(None) = self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await {
+                return;
+            }
+            pause *= 2;
         }
     }
 

@@ -14,7 +14,7 @@
 //! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`], [`labelling`] |
 //! | pods without a shard or a Job | [`orphan_controller`], [`orphan_pods`], [`release_with_job`] |
 //! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`], [`long_works`] |
-//! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`] |
+//! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`], [`pauses`] |
 //! | the messages between actors | [`protocol`] |
 //! | panics and hanging parts | [`supervision`], [`liveness`] |
 //! | what operators see of it | [`overview`], [`probe`], [`waits`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
@@ -45,6 +45,7 @@ mod long_works;
 mod orphan_controller;
 mod orphan_pods;
 pub mod overview;
+mod pauses;
 mod pod_events;
 mod pod_owners;
 mod pod_sample;

@@ -14,6 +14,7 @@ mod handle;
 mod orphans;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
@@ -228,9 +229,9 @@ impl LeaderState {
         self.unreadable.insert(uid, AbortOnDropHandle::new(task));
     }
 
-    fn pod_gone(&mut self, pod: &ObservedPod) {
-        self.pod_left(&pod.pod.uid);
-        self.orphans.remove(pod);
+    fn pod_gone(&mut self, namespace: &Arc<str>, pod: &Uid) {
+        self.pod_left(pod);
+        self.orphans.remove(namespace, pod);
     }
 
     fn pod_left(&mut self, pod: &Uid) {
@@ -307,7 +308,7 @@ impl LeaderState {
 
     fn forget(&mut self, pod: &ObservedPod) {
         self.orphan_pods.forget(&pod.pod.uid);
-        self.orphans.remove(pod);
+        self.orphans.remove(&pod.namespace, &pod.pod.uid);
     }
 
     /// Remembers a pod as one that can wait. Returns whether it was one before.
@@ -438,6 +439,7 @@ impl Handler<Outlines> for OrphanController {
             match change {
                 Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
+                Change::Unreadable(job) if job.has_left => leader.job_gone(&job.as_job()),
                 Change::Unreadable(job) => leader.relist.mark(&job.as_job()),
                 Change::Deleted(job) => leader.job_gone(&job.id),
                 Change::Synced { .. } => leader.jobs_listed(),
@@ -463,8 +465,9 @@ impl Handler<Pods> for OrphanController {
                     leader.pod_seen(pod, ctx.address().recipient());
                 }
                 Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
-                Change::Deleted(pod) => leader.pod_gone(&pod),
+                Change::Deleted(pod) => leader.pod_gone(&pod.namespace, &pod.pod.uid),
                 Change::Synced { .. } => leader.pods_listed(ctx.address()),
+                Change::Unreadable(pod) if pod.has_left => leader.pod_gone(&pod.namespace, &pod.uid),
                 Change::Unreadable(pod) => leader.pod_unreadable(pod, ctx.address()),
             }
         }

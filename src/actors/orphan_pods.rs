@@ -4,7 +4,6 @@
 //! A pod waits here only if a watch shows its end, or the next list of such pods. Any other pod is held by a task
 //! of its own, which ends with the pod ([`OrphanPods::settle`]).
 
-mod pauses;
 mod release;
 
 use std::collections::HashMap;
@@ -15,10 +14,10 @@ use tokio::time::sleep_until;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::pauses::ReleasePauses;
 use self::release::{Fate, OrphanRelease};
 use super::context::ReplicaContext;
 use super::labelling::{Labelling, has_label_of};
+use super::pauses::Pauses;
 use super::supervision::Unit;
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
@@ -47,7 +46,7 @@ pub struct OrphanPods {
     /// When releases that have ended are dropped: no watch may show what has become of their pods.
     tidying: Tidying,
     /// When pods may be released again.
-    pauses: ReleasePauses,
+    pauses: Pauses,
 }
 
 impl OrphanPods {
@@ -64,7 +63,7 @@ impl OrphanPods {
             checking: UidMap::default(),
             releasing: UidMap::default(),
             tidying: Tidying::default(),
-            pauses: ReleasePauses::default(),
+            pauses: Pauses::default(),
         }
     }
 
@@ -457,6 +456,31 @@ mod tests {
                 sleep(Duration::from_secs(1)).await;
                 assert_eq!(api.count(&["PATCH"]), patches);
             }
+        });
+    }
+
+    /// A webhook gives each pod that gets the label of a shard to a Job of another one, whose shard another replica owns.
+    #[test]
+    fn a_pod_that_comes_back_with_the_label_of_another_shard_is_labelled_with_pauses() {
+        run(async {
+            let (labelled, mut stray) = (pod("p", "k"), pod("p", "j"));
+            stray["metadata"]["labels"][SHARD_LABEL] = "1".into();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                "PATCH" => Some((200, labelled.clone())),
+                _ => None,
+            });
+            let mut orphans = orphans(&api);
+            for _ in 0..300 {
+                let before = api.count(&["PATCH"]);
+                orphans.consider_shown(observed_pod(&stray));
+                sleep(Duration::from_millis(100)).await;
+                if api.count(&["PATCH"]) > before {
+                    orphans.forget(&"p".into());
+                }
+            }
+            let patches = api.count(&["PATCH"]);
+            assert!((3..=9).contains(&patches), "{patches} patches");
         });
     }
 

@@ -57,7 +57,7 @@ pub enum Change<T> {
     },
     /// An object was created or changed, or now matches the selection.
     Applied(T),
-    /// An object of the list, or one that was created or changed, cannot be read. It exists.
+    /// An object of the list, or one that was created, changed or deleted, cannot be read.
     Unreadable(Unreadable),
     /// An object was deleted, or no longer matches the selection. It is shown as it was before.
     Deleted(T),

@@ -24,7 +24,7 @@ struct OfNamespace {
 impl Orphans {
     /// Records a pod, as it is now.
     pub(super) fn insert(&mut self, pod: Box<ObservedPod>) {
-        self.remove(&pod);
+        self.remove(&pod.namespace, &pod.pod.uid);
         let of = self.0.entry(pod.namespace.clone()).or_default();
         let uid = pod.pod.uid.clone();
         if let Some(job) = named_by(&pod) {
@@ -34,8 +34,7 @@ impl Orphans {
     }
 
     /// Drops a pod.
-    pub(super) fn remove(&mut self, pod: &ObservedPod) {
-        let (namespace, uid) = (&pod.namespace, &pod.pod.uid);
+    pub(super) fn remove(&mut self, namespace: &Arc<str>, uid: &Uid) {
         let Some(of) = self.0.get_mut(namespace) else { return };
         let Some(known) = of.pods.remove(uid) else { return };
         if let Some(job) = named_by(&known)
@@ -132,7 +131,7 @@ mod tests {
         assert!(orphans.adopted_by(&"j".into(), &index).is_empty());
         orphans.insert(orphan("p", &json!({CONTROLLER_UID_LABEL: "j"})));
         assert_eq!(orphans.adopted_by(&"j".into(), &index).len(), 1);
-        orphans.remove(&orphan("p", &json!({})));
+        orphans.remove(&"n".into(), &"p".into());
         assert!(orphans.0.is_empty());
     }
 }

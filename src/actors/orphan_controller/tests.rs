@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
 use actix::Addr;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::actors::test_api::{TestApi, list, pod, refusal, replica, run};
+use crate::actors::subscription::SubscriptionId;
+use crate::actors::test_api::{TestApi, job, list, observed_pod, pod, refusal, replica, run};
 use crate::job::names::BUILT_IN_CONTROLLER;
 
 const SOON: Duration = Duration::from_secs(1);
@@ -99,5 +100,48 @@ fn a_pod_without_labels_is_kept_until_the_next_list_of_such_pods() {
         assert_eq!(leader.send(Held).await.unwrap(), [1, 0]);
         sleep(super::STRIPPED + SOON).await;
         assert_eq!(leader.send(Held).await.unwrap(), [0, 0]);
+    });
+}
+
+#[derive(Message)]
+#[rtype(result = "usize")]
+struct KnownJobs;
+
+impl Handler<KnownJobs> for OrphanController {
+    type Result = usize;
+
+    fn handle(&mut self, _: KnownJobs, _: &mut Self::Context) -> usize {
+        self.leader.as_ref().unwrap().known.len()
+    }
+}
+
+#[test]
+fn a_pod_and_a_job_that_cannot_be_read_when_they_are_deleted_are_forgotten() {
+    run(async {
+        let api = TestApi::new(|method, uri| match (method, uri.contains("watch=true")) {
+            ("GET", true) if uri.contains("sendInitialEvents") => refusal(422),
+            ("GET", false) if uri.contains("/jobs/x") => None,
+            ("GET", false) if uri.contains("/jobs") => list(9, &[job("j", json!({}))]),
+            ("GET", false) => list(9, &[]),
+            _ => None,
+        });
+        let leader = elected(&replica(&api, BUILT_IN_CONTROLLER)).await;
+        let [pods, jobs] = [0, 1].map(SubscriptionId);
+        let show = async |change| {
+            let arrived = std::time::Instant::now();
+            leader.send(Pods { from: pods, arrived, changes: vec![change] }).await.unwrap();
+            sleep(SOON).await;
+            leader.send(Held).await.unwrap()
+        };
+        let left = |object: Value| {
+            let object = Unreadable::in_list(object.to_string().as_bytes(), &std::fmt::Error).unwrap();
+            Unreadable { has_left: true, ..object }
+        };
+        assert_eq!(show(Change::Applied(observed_pod(&pod("p", "x")))).await, [1, 0]);
+        assert_eq!(show(Change::Unreadable(left(pod("p", "x")))).await, [0, 0]);
+        assert_eq!(leader.send(KnownJobs).await.unwrap(), 1);
+        let changes = vec![Change::Unreadable(left(job("j", json!({}))))];
+        leader.send(Outlines { from: jobs, changes }).await.unwrap();
+        assert_eq!(leader.send(KnownJobs).await.unwrap(), 0);
     });
 }

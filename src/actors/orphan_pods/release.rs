@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::OrphanPods;
-use super::pauses::ReleasePauses;
 use crate::actors::context::ReplicaContext;
 use crate::actors::job_metrics::OrphanMeter;
+use crate::actors::pauses::Pauses;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::job_id::JobId;
@@ -30,7 +30,7 @@ pub(super) enum Fate {
 /// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
 /// finalizer.
 pub(super) struct OrphanRelease {
-    pauses: ReleasePauses,
+    pauses: Pauses,
     cx: ReplicaContext,
     fence: Fence,
     namespace: Arc<str>,

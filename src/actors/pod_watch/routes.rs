@@ -240,8 +240,7 @@ impl Routes {
                     deliver(at, Change::Deleted(pod));
                 }
             }
-            // It matters to its Job, or else to the shard in its label.
-            Step::Change(Change::Unreadable(pod)) => self.unreadable(pod, deliver),
+            Step::Change(Change::Unreadable(pod)) => self.unreadable(id, pod, deliver),
         }
         false
     }
@@ -263,10 +262,21 @@ impl Routes {
         }
     }
 
-    fn unreadable(&self, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        // One that names no Job may have been left behind, with our finalizer, by one with a selector of its own.
-        let of_label = || self.shards.shard_numbered(pod.shard.as_deref()?);
-        let shard = self.home(pod.job.as_ref()).or_else(of_label);
+    /// It matters to its Job, or else to the shard in its label: one that names no Job may have been left behind, with our
+    /// finalizer, by one with a selector of its own. When it leaves, all others are told that were shown it before.
+    fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
+        let of_label = pod.shard.as_deref().and_then(|label| self.shards.shard_numbered(label));
+        let shard = self.home(pod.job.as_ref()).or(of_label);
+        let left = if pod.has_left { self.strays.left(&pod.uid, None, of_label) } else { Vec::new() };
+        for other in left {
+            if !self.shows(id, other, pod.version) {
+                continue;
+            }
+            self.strays.told(&pod.uid, other, None);
+            if Some(other) != shard {
+                deliver(other, Change::Unreadable(pod.clone()));
+            }
+        }
         if let Some(shard) = shard.filter(|shard| self.routes.contains_key(shard)) {
             deliver(shard, Change::Unreadable(pod));
         }

@@ -13,6 +13,7 @@ use self::api::Api;
 use super::*;
 use crate::actors::test_api::run;
 use crate::cluster::watch::{Change, Step};
+use crate::cluster::wire::{Decoder as _, Unreadable};
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// Time in which everything happens that does not wait for something.
@@ -233,6 +234,32 @@ fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     assert_eq!(routes.take_idle(), [follower]);
     routes.step(follower, Step::Resumed, now, &mut |_, _| {});
     assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
+}
+
+/// Its Job is of another shard than its label, and both are told.
+#[test]
+fn a_stray_that_cannot_be_read_when_it_is_deleted_is_forgotten() {
+    let (now, stream, version) = (Instant::now(), StreamId(0), 5);
+    let mut routes = Routes::new(ShardCount::new(SHARDS).unwrap());
+    for shard in (0..3).map(ShardId) {
+        routes.join(shard, SubscriptionId(u64::from(shard.0)));
+    }
+    routes.list(stream, &(0..3).map(ShardId).collect());
+    let mut step = |change| {
+        let mut told = Vec::new();
+        routes.step(stream, Step::Change(change), now, &mut |shard, change| told.push((shard.0, change)));
+        told.iter().map(|(shard, _)| *shard).collect::<Vec<_>>()
+    };
+    step(Change::Synced { version });
+    let stray = |label, version| api::pod("p", 0, label, version);
+    let readable = |label, version: u64| {
+        PodDecoder::new(EXTERNAL_FINALIZER).decode(stray(label, version).to_string().as_bytes()).unwrap()
+    };
+    assert_eq!(step(Change::Applied(readable(1, 6))), [0, 1]);
+    let left = Unreadable::in_list(stray(1, 7).to_string().as_bytes(), &std::fmt::Error).unwrap();
+    assert_eq!(step(Change::Unreadable(left.clone())), [0]);
+    assert_eq!(step(Change::Unreadable(Unreadable { has_left: true, ..left })), [1, 0]);
+    assert_eq!(step(Change::Applied(readable(2, 8))), [0, 2], "nobody else knows it");
 }
 
 /// Pods come, go and change their shards, and so do shards; watches break, and versions expire.

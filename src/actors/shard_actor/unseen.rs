@@ -299,10 +299,19 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
-    /// decides nothing, unless it leaves. The Job itself may become known later.
+    /// Takes in a pod that cannot be read. Until a live read shows that it is gone, its Job keeps what it knew of it, and if it
+    /// knew nothing, it decides nothing, unless it leaves. The Job itself may become known later. A watch shows that a pod has
+    /// left also if it has lost its label only.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
+        if pod.has_left {
+            self.orphan_pods.forget(&pod.uid);
+        }
         let Some(job) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
+        let is_ours = || self.cx.config.shards.shard_of(&job.uid().to_string()) == self.owned.id;
+        if pod.has_left && !is_ours() {
+            self.no_longer_ours(&pod.uid);
+            return self.no_longer_unseen(&pod.uid);
+        }
         self.pod_feed.mark(job, &pod.uid);
         let is_held = self.unseen.holds(&pod.uid, job, pod.version);
         let is_its = self.unseen.job_of(&pod.uid) == Some(job);
@@ -354,6 +363,7 @@ impl ShardActor {
     /// A pod is gone, and the watch may not have shown it.
     fn gone_unseen(&mut self, pod: &Uid) {
         self.doubts.pod_left(pod);
+        self.orphan_pods.forget(pod);
         self.no_longer_ours(pod);
     }
 

@@ -150,6 +150,7 @@ async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<Stri
             Change::Listed(object) => format!("listed {}", object.pod.name),
             Change::Synced { version } => format!("synced {version}"),
             Change::Applied(object) => format!("applied {}", object.pod.name),
+            Change::Unreadable(object) if object.has_left => format!("unreadable {}, left", object.name),
             Change::Unreadable(object) => format!("unreadable {}", object.name),
             Change::Deleted(object) => format!("deleted {}", object.pod.name),
         });
@@ -231,8 +232,7 @@ async fn an_object_that_cannot_be_read_is_told_of_and_the_others_are_read() {
         "synced 5",
         "unreadable c",
         "applied c",
-        // Whether it exists a live read tells.
-        "unreadable b",
+        "unreadable b, left",
         "applied b",
     ];
     assert_eq!(seen, told);

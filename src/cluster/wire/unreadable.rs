@@ -11,8 +11,9 @@ use crate::job::job_id::JobId;
 use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::uid::Uid;
 
-/// An object that was created, changed or deleted and that cannot be read, by its metadata. Whether it exists only a live
-/// read tells: it must not be taken for one that is gone, nor one that is gone be kept.
+/// An object that was created, changed or deleted and that cannot be read, by its metadata. Only a live read tells whether it
+/// exists, or the deletion that a watch of all objects shows: it must not be taken for one that is gone, nor one that is gone
+/// be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// `metadata.namespace`.
@@ -30,6 +31,8 @@ pub struct Unreadable {
     pub shard: Option<Box<str>>,
     /// Whether it has a finalizer, of whatever kind.
     pub is_held: bool,
+    /// It was deleted, or no longer matches the selection of the watch: that shows it no more.
+    pub has_left: bool,
     /// Why it cannot be read.
     pub error: Box<str>,
 }
@@ -62,6 +65,7 @@ impl Unreadable {
             namespace,
             shard: meta.labels.as_ref().and_then(|labels| labels.get(SHARD_LABEL)).map(Into::into),
             is_held: meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()),
+            has_left: false,
             error: error.to_string().into(),
         })
     }
@@ -75,8 +79,12 @@ impl Unreadable {
     /// The object that this line of a watch says was created, changed or deleted.
     pub(crate) fn in_line(line: &[u8], error: &dyn std::error::Error) -> Option<Self> {
         let line: Line<'_> = serde_json::from_slice(line).ok()?;
-        matches!(&*line.kind, "ADDED" | "MODIFIED" | "DELETED")
-            .then(|| Self::of(&line.object.metadata, error))?
+        let has_left = match &*line.kind {
+            "ADDED" | "MODIFIED" => false,
+            "DELETED" => true,
+            _ => return None,
+        };
+        Some(Self { has_left, ..Self::of(&line.object.metadata, error)? })
     }
 
     /// The object of this message in protobuf.
@@ -110,12 +118,9 @@ mod tests {
         assert_eq!((&*unreadable.name, &*unreadable.namespace), ("j", "n"));
         assert_eq!(unreadable.uid, "u".into());
         let line = |kind: &str| json!({"type": kind, "object": job}).to_string();
-        for kind in ["ADDED", "MODIFIED", "DELETED"] {
-            assert_eq!(
-                Unreadable::in_line(line(kind).as_bytes(), &error),
-                Some(unreadable.clone()),
-                "{kind}"
-            );
+        for (kind, has_left) in [("ADDED", false), ("MODIFIED", false), ("DELETED", true)] {
+            let shown = Unreadable { has_left, ..unreadable.clone() };
+            assert_eq!(Unreadable::in_line(line(kind).as_bytes(), &error), Some(shown), "{kind}");
         }
         assert_eq!(Unreadable::in_line(line("BOOKMARK").as_bytes(), &error), None);
         assert_eq!(Unreadable::in_list(br#"{"metadata": 7}"#, &error), None);

@@ -115,6 +115,18 @@ fn job_of(home: u32) -> String {
     (0..).map(|n| format!("job-{n}")).find(|uid| count.shard_of(uid).0 == home).unwrap()
 }
 
+/// A pod of a Job whose shard is `home`, with the label of a shard.
+pub(super) fn pod(name: &str, home: u32, label: u32, version: u64) -> Value {
+    let job = job_of(home);
+    json!({"metadata": {
+        "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+        "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {SHARD_LABEL: label.to_string()},
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true},
+        ],
+    }})
+}
+
 impl Api {
     fn change(&self, name: &str, after: impl FnOnce(Option<&Pod>, u64) -> Option<Pod>) {
         let mut state = self.0.state.lock().unwrap();
@@ -133,17 +145,7 @@ impl Api {
 
     /// Creates or changes a pod of a Job whose shard is `home`, with the label of a shard.
     pub(super) fn apply(&self, name: &str, home: u32, label: u32) {
-        let job = job_of(home);
-        self.change(name, |_, version| {
-            let object = json!({"metadata": {
-                "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
-                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {SHARD_LABEL: label.to_string()},
-                "ownerReferences": [
-                    {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true},
-                ],
-            }});
-            Some(Pod { label, version, object })
-        });
+        self.change(name, |_, version| Some(Pod { label, version, object: pod(name, home, label, version) }));
     }
 
     pub(super) fn delete(&self, name: &str) {

@@ -39,6 +39,51 @@ fn census(pod: &Value) -> CensusTaken {
     CensusTaken { pods: [observed_pod(pod)].into(), ..no_census() }
 }
 
+/// A webhook holds up the writes of the namespace, and the pods are deleted while their labels wait: another replica's watch
+/// shows that.
+#[test]
+fn a_pod_that_is_deleted_while_its_label_waits_is_not_kept() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "GET" if uri.contains("/pods/p") => refusal(404),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![]).await;
+        let strays = (0..1_000).map(|number| {
+            let mut stray = at(110 + number, "Pending", pod(&format!("p{number}"), "j"));
+            stray["metadata"]["labels"]["yardmaster.dev/shard"] = "1".into();
+            Change::Deleted(observed_pod(&stray))
+        });
+        shard.watched(strays.collect()).await;
+        sleep(SOON).await;
+        assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen: 1_000, ..NONE });
+        sleep(Duration::from_secs(40)).await;
+        assert_eq!(shard.0.send(Held).await.unwrap(), NONE);
+        assert!(api.count(&["PATCH"]) < 500, "the writes that waited do not leave");
+    });
+}
+
+/// It waits for a Job of another shard until it cannot be read and is deleted.
+#[test]
+fn a_pod_that_cannot_be_read_when_it_is_deleted_is_not_kept() {
+    run(async {
+        let (gone, is_gone) = switch();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/x") => Some((200, job("x", json!({})))),
+            "GET" if of_pod(method, uri, "p") && is_gone.load(Ordering::Relaxed) > 0 => refusal(404),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[], no_census(), vec![labelled(pod("p", "x"))]).await;
+        sleep(SOON).await;
+        assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { waiting: 1, ..NONE });
+        gone.store(1, Ordering::Relaxed);
+        let left = unreadable(&broken(labelled(pod("p", "x")))).unwrap();
+        shard.watched(vec![Change::Unreadable(Unreadable { has_left: true, ..left })]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(shard.0.send(Held).await.unwrap(), NONE);
+    });
+}
+
 /// A webhook refuses the label. The pod ends when its Job is gone, or is gone itself.
 #[test]
 fn a_pod_that_is_refused_its_label_is_not_kept_for_a_job_that_is_gone() {

@@ -110,6 +110,41 @@ fn a_pod_that_a_webhook_moves_between_jobs_is_adopted_with_pauses() {
     });
 }
 
+/// The webhook gives each pod that gets the label of a shard to a Job of another one. That one labels it as well, and the pod is
+/// given back.
+#[test]
+fn a_label_is_written_again_with_pauses_though_it_holds_and_the_owner_moves() {
+    run(async {
+        let (patches, patched) = switch();
+        let ours = |patches: u64| labelled(at(100 + 2 * patches, "Running", pod("p", "k")));
+        let others = |patches: u64| {
+            let mut moved = at(101 + 2 * patches, "Running", pod("p", "j"));
+            moved["metadata"]["labels"]["yardmaster.dev/shard"] = "1".into();
+            moved
+        };
+        let api = TestApi::new(move |method, uri| match method {
+            "PATCH" if uri.contains("/pods/p") => {
+                Some((200, ours(patched.fetch_add(1, Ordering::Relaxed) + 1)))
+            }
+            "GET" if uri.contains("/jobs/k") => Some((200, job("k", up_to_date(0)))),
+            _ => None,
+        });
+        let jobs = [job("j", up_to_date(0))];
+        let shard = Shard::start(&api.clone().after(LATENCY), &jobs, no_census(), vec![]).await;
+        let (begun, mut shown) = (tokio::time::Instant::now(), None);
+        while begun.elapsed() < PLAYED {
+            let now = patches.load(Ordering::Relaxed);
+            if shown != Some(now) {
+                shard.watched(vec![Change::Deleted(observed_pod(&others(now)))]).await;
+                shown = Some(now);
+            }
+            sleep(2 * LATENCY).await;
+        }
+        let patches = api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]);
+        assert!((3..=MOST).contains(&patches), "{patches}");
+    });
+}
+
 /// Creates pods in an API server where a webhook changes each, but none that is released. Returns their number.
 async fn creations(job: Value, change: fn(&mut Value)) -> u64 {
     let (created, creations) = switch();

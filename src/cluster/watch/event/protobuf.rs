@@ -15,9 +15,12 @@ pub fn read_frame<T>(
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
-    let of = |event: fn(T) -> Event<T>| match object(message) {
-        Ok(object) => Ok(event(object)),
-        Err(error) => Unreadable::in_message(message, &error).map(Event::Unreadable).ok_or(error),
+    let of = |shown: fn(T) -> Event<T>| match object(message) {
+        Ok(object) => Ok(shown(object)),
+        Err(error) => match Unreadable::in_message(message, &error) {
+            Some(found) => Ok(Event::Unreadable(Unreadable { has_left: event.kind == b"DELETED", ..found })),
+            None => Err(error),
+        },
     };
     Ok(match event.kind {
         b"ADDED" => of(|object| Event::Applied { kind: "ADDED", object })?,

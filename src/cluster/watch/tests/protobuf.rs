@@ -89,14 +89,22 @@ async fn a_list_in_protobuf_that_breaks_off_is_repeated() {
         refused(422),
         protobuf(closed(200, []), [whole[..whole.len() - 20].to_vec()]),
         Scene { lasts: Duration::from_secs(1), ..protobuf(closed(200, []), [whole[..500].to_vec()]) },
-        protobuf(closed(200, []), [pod_list(12, &[pods[1].clone(), unreadable, pods[0].clone()])]),
-        protobuf(open([]), [added("d", 13)]),
+        protobuf(closed(200, []), [pod_list(12, &[pods[1].clone(), unreadable.clone(), pods[0].clone()])]),
+        protobuf(open([]), [added("d", 13), frame("DELETED", &object("Pod", &unreadable))]),
     ])
     .await;
     let told = [
         &["restarted", "listed a"][..],
         &["restarted", "listed a"],
-        &["restarted", "listed b", "unreadable c", "listed a", "synced 12", "applied d"],
+        &[
+            "restarted",
+            "listed b",
+            "unreadable c",
+            "listed a",
+            "synced 12",
+            "applied d",
+            "unreadable c, left",
+        ],
     ];
     assert_eq!(seen, told.concat());
     assert!(requests[4].ends_with("&resourceVersion=12"), "{requests:?}");

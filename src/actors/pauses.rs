@@ -1,5 +1,5 @@
-//! The pauses between the releases of a pod. A pod that has our marks again soon after its release has them from
-//! somebody who may put them back for ever, such as a webhook.
+//! The pauses between writes of one kind about a pod, each of which succeeds. If the pod needs the same write again soon, it
+//! has been undone by somebody who may do so for ever, such as a webhook.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::actors::api_backoff::ApiBackoff;
 use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 
-/// A pod that has needed no release for so long after a pause is one like any other.
+/// A pod that has needed no write for so long after a pause is one like any other.
 const CLEAN: Duration = Duration::from_secs(60);
 
-/// The pauses of all pods that were released. Clones share them.
+/// The pauses of all pods that were written to. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct ReleasePauses(Arc<Mutex<Known>>);
+pub struct Pauses(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
@@ -24,7 +24,7 @@ struct Known {
 }
 
 struct Pause {
-    /// When the last release begins.
+    /// When the last write begins.
     begins: Instant,
     /// When the next one may begin.
     until: Instant,
@@ -37,10 +37,10 @@ impl Pause {
     }
 }
 
-impl ReleasePauses {
-    /// When the next release of this pod begins, which it is then expected to do. `backoff`: the pauses of a pod that was never
-    /// released.
-    pub(super) fn next(&self, pod: &Uid, backoff: impl FnOnce() -> ApiBackoff) -> Instant {
+impl Pauses {
+    /// When the next write about this pod begins, which it is then expected to do. `backoff`: the pauses of a pod that was never
+    /// written to.
+    pub fn next(&self, pod: &Uid, backoff: impl FnOnce() -> ApiBackoff) -> Instant {
         let (mut known, now) = (self.known(), Instant::now());
         let Known { pods, tidying } = &mut *known;
         if tidying.is_due(pods.len()) {
@@ -59,8 +59,8 @@ impl ReleasePauses {
         pause.begins
     }
 
-    /// Whether the last release of this pod has yet to begin.
-    pub(super) fn is_pausing(&self, pod: &Uid) -> bool {
+    /// Whether the last write about this pod has yet to begin.
+    pub fn is_pausing(&self, pod: &Uid) -> bool {
         self.known().pods.get(pod).is_some_and(|pause| pause.begins > Instant::now())
     }
 
@@ -80,8 +80,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_release_that_follows_soon_waits_for_longer() {
-        let pauses = ReleasePauses::default();
+    async fn each_write_that_follows_soon_waits_for_longer() {
+        let pauses = Pauses::default();
         let pod = "p".into();
         for _ in 0..2 {
             assert_eq!(pauses.next(&pod, backoff), Instant::now(), "the first begins at once");
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_that_stay_clean_are_forgotten() {
-        let pauses = ReleasePauses::default();
+        let pauses = Pauses::default();
         for number in 0..1_000 {
             pauses.next(&(&*number.to_string()).into(), backoff);
             advance(Duration::from_secs(1)).await;
