@@ -47,7 +47,7 @@ use super::wire::PodDecoder;
 use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
+use crate::telemetry::metrics::labels::QueueLabels;
 use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 pub use self::answer::{Answer, WriteError};
@@ -456,7 +456,7 @@ impl Shared {
             let name = call.span;
             // A request that does not leave has no span.
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
-            let (signal, result) = match self.send(call, write.lane().call, &order.fence, &span) {
+            let (signal, result) = match self.send(call, &write, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
@@ -520,15 +520,10 @@ impl Shared {
     }
 
     /// Builds the request of a write whose turn has come.
-    fn send(
-        &self,
-        call: Call,
-        labels: ApiCallLabels,
-        fence: &Fence,
-        span: &CallSpan,
-    ) -> Result<Sent, WriteError> {
+    fn send(&self, call: Call, write: &Write, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
         let Call { expected, of_existing, .. } = call;
-        let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
+        let mut request =
+            call.into_request(write.body()).map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open() {
             return self.fenced(fence);
@@ -538,6 +533,7 @@ impl Shared {
         request.extensions_mut().insert(departure.clone());
         let longest = self.timeout;
         let outcome = Box::pin(flight::outcome(self.transport.send(request), fence.clone(), longest));
+        let labels = write.lane().call;
         Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
     }
 
