@@ -31,7 +31,7 @@ use uuid::Uuid;
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
-use yardmaster::job::manifest::{Maker, PodManifest};
+use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::plan::Plan;
 use yardmaster::job::pod::{IndexFailures, MaxRestarts, NewPod, Phase, Place, Pod};
@@ -129,20 +129,19 @@ fn reconcile_and_begin(bencher: Bencher<'_, '_>, held: Held) {
 #[divan::bench(sample_count = 1_000)]
 fn pod_manifest(bencher: Bencher<'_, '_>) {
     let job = job(&job_line(Held::Indexed(1), ENDLESS, ""));
-    let maker =
-        Maker { job: &job, finalizer: EXTERNAL_FINALIZER, shard: 7, pod_group: None, traceparent: None };
+    let maker = || Maker::new(&job, EXTERNAL_FINALIZER, 7, Extras::default()).unwrap();
     let at = |number| NewPod {
         place: Place { number, attempt: 0 },
         index_failures: None,
         backoff: None,
         behind: 0,
     };
-    let manifest = |number| PodManifest::new(maker, &at(number)).unwrap();
+    let body = |number| maker().manifest(at(number)).body();
     let mut numbers = INDEXES..;
     bencher
-        .counter(BytesCount::new(manifest(INDEXES).body.len()))
+        .counter(BytesCount::new(body(INDEXES).len()))
         .with_inputs(|| numbers.next().unwrap())
-        .bench_local_values(manifest);
+        .bench_local_values(body);
 }
 
 #[divan::bench(sample_count = 1_000)]

@@ -20,9 +20,9 @@ use yardmaster::cluster::reads::Reader;
 use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
-use yardmaster::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
+use yardmaster::cluster::wire::{JobDecoder, ObservedJob, ObservedPod, PodDecoder};
 use yardmaster::job::job_id::JobId;
-use yardmaster::job::manifest::{Encoding, Maker, PodManifest};
+use yardmaster::job::manifest::{Encoding, Extras, Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place};
 use yardmaster::telemetry::metrics::Metrics;
@@ -250,20 +250,20 @@ async fn a_new_pod_is_the_same_in_both_formats() {
         let (transport, formats) = recorder(&config, json_only);
         let metrics = Arc::new(Metrics::new());
         let gate = WriteGate::open(transport, GateConfig::default(), EXTERNAL_FINALIZER, metrics);
+        let job =
+            created(&config, &reader(&config, json_only), name, "NonIndexed").await.job.clone().unwrap();
+        let place = Place { number: 0, attempt: 0 };
+        let new = made(&job, NewPod { place, index_failures: None, backoff: None, behind: 0 });
         let create = || {
             let order = Order::new(Priority::Create, "job".into(), Fence::unlimited());
-            let body = serde_json::to_vec(&pod(name, json!({}))).unwrap().into();
-            gate.submit(
-                order,
-                Write::CreatePod { namespace: "default".into(), body, encoding: Encoding::Json },
-            )
+            gate.submit(order, Write::CreatePod { pod: new.clone() })
         };
         let Answer::Pod(created) = create().await.unwrap() else { panic!("no pod") };
-        let stored = pods.get(name).await.unwrap().metadata;
-        assert_eq!((&*created.namespace, &*created.pod.name), ("default", name));
+        let stored = pods.get(&new.name()).await.unwrap().metadata;
+        assert_eq!((&*created.namespace, &*created.pod.name), ("default", &*new.name()));
         assert_eq!(created.pod.uid.to_string(), stored.uid.unwrap());
         assert_eq!(created.pod.version.to_string(), stored.resource_version.unwrap());
-        assert_eq!(created.labels.iter().collect::<Vec<_>>(), [("a", "b")]);
+        assert_eq!(created.labels.get("app"), Some("x"));
         assert!(created.pod.tracked);
         assert!(matches!(create().await, Err(WriteError::AlreadyExists { .. })));
         assert_eq!(formats.lock().unwrap().first().unwrap(), format);
@@ -299,18 +299,35 @@ fn job(name: &str, mode: &str) -> Value {
     })
 }
 
+fn reader(config: &kube::Config, json_only: bool) -> Reader {
+    let (transport, metrics) = (recorder(config, json_only).0, Arc::new(Metrics::new()));
+    Reader::new(transport, EXTERNAL_FINALIZER, JobDecoder::new(), metrics)
+}
+
+/// Creates a Job, and reads it.
+async fn created(config: &kube::Config, reader: &Reader, name: &str, mode: &str) -> Arc<ObservedJob> {
+    let jobs: Api<Job> = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
+    let created = serde_json::from_value(job(name, mode)).unwrap();
+    jobs.create(&PostParams::default(), &created).await.unwrap();
+    reader.get_job("default", name).await.unwrap().unwrap()
+}
+
+fn made(job: &yardmaster::job::spec::Job, new: NewPod) -> PodManifest {
+    Maker::new(job, EXTERNAL_FINALIZER, 7, Extras::default()).unwrap().manifest(new)
+}
+
 /// What the API server makes of a manifest, but for what no two pods share.
 async fn stored(transport: &dyn Transport, manifest: PodManifest) -> Value {
-    let content = match manifest.encoding {
+    let content = match manifest.encoding() {
         Encoding::Json => JSON,
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
     };
     let request = Request::post("/api/v1/namespaces/default/pods").header(header::CONTENT_TYPE, content);
-    let answer = transport.send(request.body(manifest.body).unwrap()).await.unwrap();
+    let answer = transport.send(request.body(manifest.body()).unwrap()).await.unwrap();
     let mut pod: Value = serde_json::from_slice(answer.body()).unwrap();
     assert_eq!(answer.status(), 201, "{pod}");
     let metadata = pod["metadata"].as_object_mut().unwrap();
-    assert_eq!(metadata["name"], manifest.name);
+    assert_eq!(metadata["name"], manifest.name());
     for own in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields"] {
         metadata.remove(own);
     }
@@ -321,21 +338,14 @@ async fn stored(transport: &dyn Transport, manifest: PodManifest) -> Value {
 #[tokio::test]
 async fn a_pod_is_the_same_whatever_it_is_created_in() {
     let (server, config, _) = stage().await;
-    let jobs: Api<Job> = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
     let (transport, _) = recorder(&config, false);
-    let reader =
-        |transport| Reader::new(transport, EXTERNAL_FINALIZER, JobDecoder::new(), Arc::new(Metrics::new()));
-    let (in_both, in_json) = (reader(transport.clone()), reader(recorder(&config, true).0));
+    let (in_both, in_json) = (reader(&config, false), reader(&config, true));
     for (name, mode) in [("plain", "NonIndexed"), ("indexed", "Indexed")] {
-        let created = serde_json::from_value(job(name, mode)).unwrap();
-        jobs.create(&PostParams::default(), &created).await.unwrap();
-        let observed = in_both.get_job("default", name).await.unwrap().unwrap();
+        let observed = created(&config, &in_both, name, mode).await;
         let (job, indexed) = (observed.job.clone().unwrap(), mode == "Indexed");
         let manifest = |attempt, index_failures| {
-            let finalizer = EXTERNAL_FINALIZER;
-            let maker = Maker { job: &job, finalizer, shard: 7, pod_group: None, traceparent: None };
             let place = Place { number: 1, attempt };
-            PodManifest::new(maker, &NewPod { place, index_failures, backoff: None, behind: 0 }).unwrap()
+            made(&job, NewPod { place, index_failures, backoff: None, behind: 0 })
         };
         let failures = Some(IndexFailures { counted: 2, ignored: 1 });
         let in_text = [manifest(0, None), manifest(1, failures)];
@@ -344,7 +354,7 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
         job.spec.template.know_protobuf(spec.spec, indexed);
         let in_protobuf = [manifest(2, None), manifest(3, failures)];
         for (text, protobuf) in in_text.into_iter().zip(in_protobuf) {
-            assert_eq!((text.encoding, protobuf.encoding), (Encoding::Json, Encoding::Protobuf));
+            assert_eq!((text.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf));
             let (text, protobuf) = (stored(&*transport, text).await, stored(&*transport, protobuf).await);
             assert_eq!(text, protobuf, "{text:#}\n{protobuf:#}");
         }

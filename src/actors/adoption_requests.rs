@@ -15,7 +15,6 @@ use crate::cluster::wire::{Adoption, ObservedJob, ObservedPod, adopt_patch, rele
 use crate::job::adoption::Claimant;
 use crate::job::pod::{Pod, PodRef};
 use crate::job::retry::CONFLICTS_AT_ONCE;
-use crate::job::spec::JobSpec;
 
 impl Requests {
     /// Adopts a pod, once a live read shows that the Job exists, has not finished and is not being deleted.
@@ -135,20 +134,13 @@ impl Requests {
 
     /// Releases a pod that the Job's selector no longer selects, unless that has begun. Retries until a pause has shown
     /// that it is done, or the pod is selected again.
-    pub fn release_unselected(self: &Arc<Self>, pod: &Pod, spec: Arc<JobSpec>) {
+    pub fn release_unselected(self: &Arc<Self>, pod: &Pod) {
         if let Some(begun) = self.releasing.begin(self.job.uid(), &pod.uid) {
-            self.attempt_release(pod.into(), pod.version, spec, self.cx.api_backoff(), begun);
+            self.attempt_release(pod.into(), pod.version, self.cx.api_backoff(), begun);
         }
     }
 
-    fn attempt_release(
-        self: &Arc<Self>,
-        pod: PodRef,
-        version: u64,
-        spec: Arc<JobSpec>,
-        mut backoff: ApiBackoff,
-        begun: Begun,
-    ) {
+    fn attempt_release(self: &Arc<Self>, pod: PodRef, version: u64, mut backoff: ApiBackoff, begun: Begun) {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
         // It goes on when the actor ends: the next one does not begin what has begun.
@@ -170,10 +162,9 @@ impl Requests {
             }
             this.clone().run_after(async move {
                 backoff.pause().await;
-                let unselected =
-                    if this.may_go_on() { this.unselected(&pod, version, &spec).await } else { None };
+                let unselected = if this.may_go_on() { this.unselected(&pod, version).await } else { None };
                 match unselected {
-                    Some(version) => this.attempt_release(pod, version, spec, backoff, begun),
+                    Some(version) => this.attempt_release(pod, version, backoff, begun),
                     None => drop(begun),
                 }
             });
@@ -182,10 +173,10 @@ impl Requests {
 
     /// The version of the pod, if a live read shows that it is still to be released. If the read fails, it is, at the version
     /// `before`.
-    async fn unselected(&self, pod: &PodRef, before: u64, spec: &JobSpec) -> Option<u64> {
+    async fn unselected(&self, pod: &PodRef, before: u64) -> Option<u64> {
         let found = self.cx.reads.get_pod(self.job.namespace(), &pod.name).await;
         let to_release = |found: &ObservedPod| {
-            let selected = found.labels.match_selector(&spec.selector, true);
+            let selected = found.labels.match_selector(&self.selector, true);
             // Its owner may have gone with the Job meanwhile. It must not keep our finalizer.
             let is_left_behind = found.controller.is_none() && found.pod.tracked;
             found.pod.uid == pod.uid && (self.is_ours(found) || is_left_behind) && !selected

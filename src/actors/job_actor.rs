@@ -26,7 +26,6 @@ use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, ListOrigin, RequestEvent};
 use super::job_metrics::JobMeter;
 use super::job_trace::JobTracer;
-use super::large_templates::Extras;
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
 use super::protocol::{ExitReason, JobReport};
@@ -35,10 +34,11 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Turn;
 use crate::cluster::wire::ObservedJob;
 use crate::job::end;
+use crate::job::manifest::Extras;
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
 use crate::job::plan::{JobEvent, Plan, Wait};
-use crate::job::pod::Pod;
+use crate::job::pod::{NewPod, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
@@ -516,29 +516,34 @@ impl JobActor {
         if self.pod_encoding.wants_spec(plan.creates.len(), &self.state, self.seen.generation) {
             self.requests.read_pod_spec(pod_encoding::is_indexed(job));
         }
-        let traceparent = (job.options.propagate_trace && !plan.creates.is_empty())
-            .then(|| self.requests.trace.traceparent())
-            .flatten();
-        let extras = Extras { pod_group: self.state.gang.group().map(Box::from), traceparent };
-        for new in plan.creates {
-            if !job.spec.template.is_kept() {
-                self.requests.create_from_live(new, extras.clone());
-                continue;
-            }
-            match self.requests.manifest(job, &new, &extras) {
-                Ok(manifest) => self.requests.create(&new, manifest, &job.spec),
-                Err(error) => self.inbox.push(JobInput::Created {
-                    place: new.place,
-                    answer: Created::Refused,
-                    event: RequestEvent::Refused(error.to_string().into()),
-                }),
-            }
+        if !plan.creates.is_empty() {
+            self.create(plan.creates);
         }
         if let Some(request) = plan.gang {
             self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
             self.requests.delete_job(self.seen.clone());
+        }
+    }
+
+    fn create(&self, pods: Vec<NewPod>) {
+        let job = &self.state.job;
+        let traceparent = job.options.propagate_trace.then(|| self.requests.trace.traceparent()).flatten();
+        let extras = Extras { pod_group: self.state.gang.group().map(Box::from), traceparent };
+        if !job.spec.template.is_kept() {
+            return pods.into_iter().for_each(|new| self.requests.create_from_live(new, extras.clone()));
+        }
+        let maker = self.requests.maker(job, extras);
+        for new in pods {
+            match &maker {
+                Ok(maker) => self.requests.create(maker.manifest(new)),
+                Err(error) => self.inbox.push(JobInput::Created {
+                    place: new.place,
+                    answer: Created::Refused,
+                    event: RequestEvent::Refused(error.to_string().into()),
+                }),
+            }
         }
     }
 

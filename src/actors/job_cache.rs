@@ -10,7 +10,7 @@ use super::relist::Relist;
 use super::status_shares::StatusShares;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
-use crate::job::template::PodTemplate;
+use crate::job::spec::JobSpec;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardId;
 
@@ -37,9 +37,9 @@ struct ShardJobs {
 }
 
 impl ShardJobs {
-    fn template_of(&self, job: &Uid) -> Option<&PodTemplate> {
+    fn spec_of(&self, job: &Uid) -> Option<&JobSpec> {
         let known = self.jobs.get(job)?.job.as_ref().ok()?;
-        Some(&known.spec.template)
+        Some(&known.spec)
     }
 }
 
@@ -82,11 +82,11 @@ impl JobCache {
         let known = self.shards.entry(id).or_default();
         known.jobs.get(&job.uid).into_iter().for_each(|before| self.statuses.leave(before));
         if self.config.manages(job.managed_by.as_deref()) {
-            // A Job that comes from our own status write is shared, and has the known template already.
+            // A Job that comes from our own status write is shared, and has the known spec already.
             if let Some(ObservedJob { uid, job: Ok(job), .. }) = Arc::get_mut(&mut job)
-                && let Some(known) = known.template_of(uid)
+                && let Some(known) = known.spec_of(uid)
             {
-                job.share_template(known);
+                job.share_parts(known);
             }
             self.statuses.enter(&mut job);
         } else if let Ok(job) = &mut Arc::make_mut(&mut job).job {

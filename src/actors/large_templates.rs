@@ -15,20 +15,9 @@ use tokio::time::timeout;
 use super::job_input::{JobInput, RequestEvent};
 use super::requests::Requests;
 use crate::cluster::fair_semaphore::Permit;
-use crate::job::manifest::{Maker, PodManifest};
+use crate::job::manifest::{Extras, Maker};
 use crate::job::pod::NewPod;
-use crate::job::spec::{Job, JobSpec};
 use crate::job::state::Created;
-use crate::job::template::TemplateError;
-
-/// What a new pod gets beside its place.
-#[derive(Clone, Debug, Default)]
-pub struct Extras {
-    /// The gang that it is scheduled with.
-    pub pod_group: Option<Box<str>>,
-    /// The trace that its containers are to know.
-    pub traceparent: Option<String>,
-}
 
 /// A creation that takes longer lets others go on: a webhook may hold it up for half a minute.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,10 +52,8 @@ impl Requests {
                     event: RequestEvent::Nothing,
                 });
             };
-            match this.live_manifest(&new, &extras).await {
-                Ok((manifest, spec)) => {
-                    this.run(with_permit(permit, this.creation(&new, manifest, &spec)));
-                }
+            match this.live_maker(extras).await {
+                Ok(maker) => this.run(with_permit(permit, this.creation(maker.manifest(new)))),
                 Err(event) => {
                     let answer = Created::Refused;
                     this.inbox.push(JobInput::Created { place: new.place, answer, event });
@@ -75,12 +62,8 @@ impl Requests {
         });
     }
 
-    /// The pod as the Job's template is now, with that spec.
-    async fn live_manifest(
-        &self,
-        new: &NewPod,
-        extras: &Extras,
-    ) -> Result<(PodManifest, Arc<JobSpec>), RequestEvent> {
+    /// What pods are made of as the Job's template is now.
+    async fn live_maker(&self, extras: Extras) -> Result<Arc<Maker>, RequestEvent> {
         if self.fence.is_closed() {
             return Err(RequestEvent::Nothing);
         }
@@ -88,26 +71,10 @@ impl Requests {
         let read = self.cx.reads.find_job_with_template(&self.job).await.map_err(|error| refused(&error))?;
         match read.as_ref().map(|seen| &seen.job) {
             Some(Ok(job)) if job.may_create_pods() => {
-                let manifest = self.manifest(job, new, extras).map_err(|error| refused(&error))?;
-                Ok((manifest, job.spec.clone()))
+                self.maker(job, extras).map_err(|error| refused(&error))
             }
             // The watch is about to show that no pod is wanted.
             _ => Err(RequestEvent::Nothing),
         }
-    }
-
-    /// A pod of this reading of the Job.
-    ///
-    /// # Errors
-    /// When no pod can be made from its template.
-    pub fn manifest(&self, job: &Job, new: &NewPod, extras: &Extras) -> Result<PodManifest, TemplateError> {
-        let maker = Maker {
-            job,
-            finalizer: self.cx.config.finalizer(),
-            shard: self.shard.0,
-            pod_group: extras.pod_group.as_deref(),
-            traceparent: extras.traceparent.as_deref(),
-        };
-        PodManifest::new(maker, new)
     }
 }

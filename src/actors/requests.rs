@@ -29,12 +29,14 @@ use crate::cluster::wire::{
     ObservedJob, ObservedPod, status_patch, untrack_ended_patch, untrack_patch, untrack_unchanged_patch,
 };
 use crate::job::job_id::JobId;
-use crate::job::manifest::{Encoding, PodManifest};
+use crate::job::manifest::{Extras, Maker, PodManifest};
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
-use crate::job::pod::{NewPod, Place, PodRef};
-use crate::job::spec::JobSpec;
+use crate::job::pod::{Place, PodRef};
+use crate::job::selector::Selector;
+use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
+use crate::job::template::TemplateError;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -87,6 +89,8 @@ pub struct Requests {
     pub inbox: Inbox<JobInput>,
     /// The Job.
     pub job: JobId,
+    /// Its selector. It cannot be changed, so requests that last long need no reading of the Job.
+    pub selector: Arc<Selector>,
     /// Where the Job records why it waits.
     pub waits: Waits,
     /// The Job's trace.
@@ -165,39 +169,42 @@ impl Requests {
         })
     }
 
-    /// Creates a pod of a Job with this spec.
-    pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, spec: &Arc<JobSpec>) {
-        self.run(self.creation(new, manifest, spec));
+    /// What the pods of this reading of the Job are made of.
+    ///
+    /// # Errors
+    /// When no pod can be made from its template.
+    pub(super) fn maker(&self, job: &Job, extras: Extras) -> Result<Arc<Maker>, TemplateError> {
+        Maker::new(job, self.cx.config.finalizer(), self.shard.0, extras)
     }
 
-    /// The creation of a pod of a Job with this spec. It takes its place in the gate at once.
+    /// Creates a pod.
+    pub fn create(self: &Arc<Self>, pod: PodManifest) {
+        self.run(self.creation(pod));
+    }
+
+    /// The creation of a pod. It takes its place in the gate at once.
     pub(super) fn creation(
         self: &Arc<Self>,
-        new: &NewPod,
-        manifest: PodManifest,
-        spec: &Arc<JobSpec>,
+        new: PodManifest,
     ) -> impl Future<Output = JobInput> + Send + use<> {
-        let PodManifest { name, index, body, encoding } = manifest;
-        let place = new.place;
-        let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
+        let place = new.place();
         let right = self.creations.current();
-        let order = Order { behind: new.behind, fence: right.clone(), ..self.order(Priority::Create) };
+        let order = Order { behind: new.behind(), fence: right.clone(), ..self.order(Priority::Create) };
+        let write = Write::CreatePod { pod: new.clone() };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
-        let (this, spec) = (self.clone(), spec.clone());
+        let this = self.clone();
         async move {
             let created = created.await;
-            if let Err(refusal) = &created
-                && encoding == Encoding::Protobuf
-                && refusal.may_succeed_in_json()
-            {
-                spec.template.avoid_protobuf();
+            if created.as_ref().is_err_and(WriteError::may_succeed_in_json) {
+                new.avoid_protobuf();
             }
             let (answer, event) = match created {
                 Ok(Answer::Pod(pod)) => {
                     let is_ours = this.is_ours(&pod);
-                    let pod = pod.of_job(&spec.selector);
-                    if is_ours && pod.selected && pod.tracked && pod.index == index {
-                        (Created::Pod(Box::new(pod)), RequestEvent::Done(name.into()))
+                    let pod = pod.of_job(&this.selector);
+                    if is_ours && pod.selected && pod.tracked && pod.index == new.index() {
+                        let name = pod.name.clone();
+                        (Created::Pod(Box::new(pod)), RequestEvent::Done(name))
                     } else {
                         // Such a pod does not stay the Job's, and further ones would not, either.
                         let undone =
@@ -208,7 +215,7 @@ impl Requests {
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists(_)) => {
                     // Boxed, since the future of every pending creation would have room for it.
-                    (Box::pin(this.look_up(place, &name)).await, RequestEvent::Nothing)
+                    (Box::pin(this.look_up(place, &new.name())).await, RequestEvent::Nothing)
                 }
                 Err(WriteError::NamespaceTerminating(_)) => {
                     (Created::NamespaceTerminating, RequestEvent::Nothing)

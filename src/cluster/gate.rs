@@ -459,7 +459,7 @@ impl Shared {
             let name = call.span;
             // A request that does not leave has no span.
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
-            let (signal, result) = match self.send(call, write.lane(), &order.fence, &span) {
+            let (signal, result) = match self.send(call, &write, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
@@ -523,15 +523,10 @@ impl Shared {
     }
 
     /// Builds the request of a write whose turn has come.
-    fn send(
-        &self,
-        call: Call,
-        Lane { namespace, call: labels }: Lane,
-        fence: &Fence,
-        span: &CallSpan,
-    ) -> Result<Sent, WriteError> {
+    fn send(&self, call: Call, write: &Write, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
         let Call { expected, of_existing, .. } = call;
-        let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
+        let mut request =
+            call.into_request(write.body()).map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open() {
             return self.fenced(fence);
@@ -540,6 +535,7 @@ impl Shared {
         let departure = Departure::through(fence);
         request.extensions_mut().insert(departure.clone());
         let longest = self.timeout;
+        let Lane { namespace, call: labels } = write.lane();
         let (opened, turns) = (self.transport.open(request), self.long_answers.clone());
         let answer = async move { turns.read(opened.await?, Some(&namespace)).await };
         let outcome = Box::pin(flight::outcome(answer.boxed(), fence.clone(), longest));

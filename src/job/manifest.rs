@@ -1,6 +1,8 @@
 //! The pods that are made from a Job's template.
 
 use std::fmt::{Display, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -20,32 +22,41 @@ const OWN_LENGTH: usize = 560;
 /// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
 
-/// The Job that pods are made for, and the settings of its controller.
-#[derive(Clone, Copy, Debug)]
-pub struct Maker<'a> {
-    /// The Job.
-    pub job: &'a Job,
-    /// The tracking finalizer.
-    pub finalizer: &'a str,
-    /// The Job's shard.
-    pub shard: u32,
+/// What the pods of a Job get beside its template and their places.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
     /// `spec.schedulingGroup.podGroupName`, for Jobs that are scheduled as a gang.
-    pub pod_group: Option<&'a str>,
+    pub pod_group: Option<Box<str>>,
     /// W3C `traceparent` for the containers, if they are to know it. The same for all pods of a Job.
-    pub traceparent: Option<&'a str>,
+    pub traceparent: Option<String>,
 }
 
-/// A pod to be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What pods of a Job are made of, but for what each has of its own.
+#[derive(Debug)]
+pub struct Maker {
+    namespace: Arc<str>,
+    job: Arc<str>,
+    uid: Uid,
+    indexed: bool,
+    finalizer: &'static str,
+    shard: u32,
+    pod_group: Option<Box<str>>,
+    template: TemplateParts,
+}
+
+/// The parts of a template, in one of the encodings.
+#[derive(Debug)]
+enum TemplateParts {
+    Json(Arc<Parts>),
+    Protobuf(Arc<ProtobufParts>),
+}
+
+/// A pod to be created. It has no body before that is asked for: many may wait for their turn, and a body has as many bytes
+/// as the template.
+#[derive(Clone, Debug)]
 pub struct PodManifest {
-    /// `metadata.name`.
-    pub name: String,
-    /// The completion index, for an Indexed Job.
-    pub index: Option<u32>,
-    /// The whole object.
-    pub body: Bytes,
-    /// What the body is encoded in.
-    pub encoding: Encoding,
+    maker: Arc<Maker>,
+    new: NewPod,
 }
 
 /// An encoding of objects.
@@ -57,39 +68,101 @@ pub enum Encoding {
     Protobuf,
 }
 
-impl PodManifest {
-    /// The pod of a plan, in protobuf where the template is known in protobuf and nothing is added to its spec but the
-    /// index.
+impl Maker {
+    /// What pods of this reading of a Job are made of, in protobuf where the template is known in protobuf and nothing is
+    /// added to its spec but the index. `finalizer`: the tracking finalizer.
     ///
     /// # Errors
     /// When the template has a form that the API server would not accept.
-    pub fn new(maker: Maker<'_>, new: &NewPod) -> Result<Self, TemplateError> {
-        let job = maker.job;
+    pub fn new(
+        job: &Job,
+        finalizer: &'static str,
+        shard: u32,
+        extras: Extras,
+    ) -> Result<Arc<Self>, TemplateError> {
+        let Extras { pod_group, traceparent } = extras;
         // From here on, nothing in them needs escaping.
-        for name in [&*job.name, &*job.namespace, maker.pod_group.unwrap_or_default()] {
+        for name in [&*job.name, &*job.namespace, pod_group.as_deref().unwrap_or_default()] {
             if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)) {
                 return Err(TemplateError::NoName(name.into()));
             }
         }
-        let index = job.spec.completion.indexes().map(|_| new.place.number);
-        let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
-        let own = Own { maker, new, index, name: if is(Mutant::RandomPodNames) { "" } else { &name } };
-        let is_plain = maker.pod_group.is_none() && maker.traceparent.is_none();
-        let (body, encoding) = match job.spec.template.protobuf_parts().filter(|_| is_plain) {
-            Some(parts) => (own.protobuf(parts), Encoding::Protobuf),
-            None => {
-                let parts = job.spec.template.parts(index.is_some(), maker.traceparent)?;
-                (own.json(parts), Encoding::Json)
-            }
+        let (template, indexed) = (&job.spec.template, job.spec.completion.indexes().is_some());
+        let is_plain = pod_group.is_none() && traceparent.is_none();
+        let template = match template.protobuf_parts().filter(|_| is_plain) {
+            Some(parts) => TemplateParts::Protobuf(parts),
+            None => TemplateParts::Json(template.parts(indexed, traceparent.as_deref())?),
         };
-        Ok(Self { name, index, body, encoding })
+        let (namespace, uid, job) = (job.namespace.clone(), job.uid.clone(), job.name.clone());
+        Ok(Arc::new(Self { namespace, job, uid, indexed, finalizer, shard, pod_group, template }))
+    }
+
+    /// The pod of a plan.
+    pub fn manifest(self: &Arc<Self>, new: NewPod) -> PodManifest {
+        PodManifest { maker: self.clone(), new }
+    }
+
+    fn owner(&self) -> OwnerReference<'_> {
+        OwnerReference::new(&self.job, &self.uid)
+    }
+}
+
+impl PodManifest {
+    /// `metadata.namespace`.
+    pub fn namespace(&self) -> &Arc<str> {
+        &self.maker.namespace
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> String {
+        pod_name(&self.maker.job, &self.maker.uid.to_string(), self.index(), self.new.place)
+    }
+
+    /// Its place in the Job.
+    pub fn place(&self) -> Place {
+        self.new.place
+    }
+
+    /// How many more pods the Job needs after this one.
+    pub fn behind(&self) -> u32 {
+        self.new.behind
+    }
+
+    /// The completion index, for an Indexed Job.
+    pub fn index(&self) -> Option<u32> {
+        self.maker.indexed.then_some(self.new.place.number)
+    }
+
+    /// What the body is encoded in.
+    pub fn encoding(&self) -> Encoding {
+        match self.maker.template {
+            TemplateParts::Json(_) => Encoding::Json,
+            TemplateParts::Protobuf(_) => Encoding::Protobuf,
+        }
+    }
+
+    /// The whole object, composed anew.
+    pub fn body(&self) -> Bytes {
+        let name = if is(Mutant::RandomPodNames) { String::new() } else { self.name() };
+        let own = Own { maker: &self.maker, new: &self.new, index: self.index(), name: &name };
+        match &self.maker.template {
+            TemplateParts::Json(parts) => own.json(parts),
+            TemplateParts::Protobuf(parts) => own.protobuf(parts),
+        }
+    }
+
+    /// If this pod is in protobuf, further ones are made in JSON: somebody on the way to the API server may not read protobuf.
+    pub fn avoid_protobuf(&self) {
+        if let TemplateParts::Protobuf(parts) = &self.maker.template {
+            parts.are_avoided.store(true, Ordering::Relaxed);
+        }
     }
 }
 
 /// What a pod has beside its Job's template.
 #[derive(Clone, Copy)]
 struct Own<'a> {
-    maker: Maker<'a>,
+    maker: &'a Maker,
     new: &'a NewPod,
     index: Option<u32>,
     name: &'a str,
@@ -97,17 +170,17 @@ struct Own<'a> {
 
 impl Own<'_> {
     fn json(self, parts: &Parts) -> Bytes {
-        let job = self.maker.job;
+        let Maker { job, namespace, .. } = self.maker;
         let Parts { labels, annotations, failure_counts, spec, finalizers, .. } = parts;
-        let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
+        let own = OWN_LENGTH + NAMES * job.len() + namespace.len();
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
             self.name,
             r#"","generateName":""#,
-            &generate_prefix(&job.name, self.index),
+            &generate_prefix(job, self.index),
             r#"","namespace":""#,
-            &job.namespace,
+            namespace,
             r#"","labels":{"#,
         ]);
         let mut members = Members(&mut body);
@@ -121,12 +194,12 @@ impl Own<'_> {
         members.all(annotations);
         let finalizers = json_text(&with_tracking(finalizers, self.maker.finalizer));
         body.extend([r#"},"finalizers":"#, &finalizers, r#","ownerReferences":["#]);
-        body.extend([&json_text(&OwnerReference::of(job)), r#"]},"spec":{"#]);
+        body.extend([&json_text(&self.maker.owner()), r#"]},"spec":{"#]);
         let mut members = Members(&mut body);
         if let Some(index) = self.index {
-            members.text("hostname", format_args!("{}-{index}", job.name));
+            members.text("hostname", format_args!("{job}-{index}"));
         }
-        if let Some(group) = self.maker.pod_group {
+        if let Some(group) = &self.maker.pod_group {
             members.all(&format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
         }
         members.all(spec);
@@ -139,7 +212,7 @@ impl Own<'_> {
             pod.message(1, |metadata| self.metadata_in_protobuf(metadata, parts));
             pod.message(2, |spec| {
                 if let Some(index) = self.index {
-                    spec.bytes(field::HOSTNAME, format!("{}-{index}", self.maker.job.name).as_bytes());
+                    spec.bytes(field::HOSTNAME, format!("{}-{index}", self.maker.job).as_bytes());
                 }
                 spec.append(&parts.spec);
             });
@@ -147,10 +220,10 @@ impl Own<'_> {
     }
 
     fn metadata_in_protobuf(self, metadata: &mut Writer, parts: &ProtobufParts) {
-        let job = self.maker.job;
+        let Maker { job, namespace, .. } = self.maker;
         metadata.bytes(1, self.name.as_bytes());
-        metadata.bytes(2, generate_prefix(&job.name, self.index).as_bytes());
-        metadata.bytes(3, job.namespace.as_bytes());
+        metadata.bytes(2, generate_prefix(job, self.index).as_bytes());
+        metadata.bytes(3, namespace.as_bytes());
         self.labels(&mut Entries { message: metadata, number: field::LABELS });
         metadata.append(&parts.labels);
         self.annotations(&mut Entries { message: metadata, number: field::ANNOTATIONS });
@@ -158,7 +231,7 @@ impl Own<'_> {
         let given = self.failure_counts(&mut entries, &parts.failure_counts);
         given.into_iter().flatten().for_each(|given| metadata.append(given));
         metadata.append(&parts.annotations);
-        OwnerReference::of(job).write(metadata);
+        self.maker.owner().write(metadata);
         for finalizer in with_tracking(&parts.finalizers, self.maker.finalizer) {
             metadata.bytes(14, finalizer.as_bytes());
         }
@@ -268,14 +341,12 @@ pub struct OwnerReference<'a> {
 impl<'a> OwnerReference<'a> {
     /// The reference to this Job.
     pub fn of(job: &'a Job) -> Self {
-        Self {
-            api_version: "batch/v1",
-            kind: "Job",
-            name: &job.name,
-            uid: &job.uid,
-            controller: true,
-            block_owner_deletion: true,
-        }
+        Self::new(&job.name, &job.uid)
+    }
+
+    fn new(name: &'a str, uid: &'a Uid) -> Self {
+        let (api_version, kind) = ("batch/v1", "Job");
+        Self { api_version, kind, name, uid, controller: true, block_owner_deletion: true }
     }
 
     /// Adds the reference to the metadata of an object in protobuf.

@@ -84,15 +84,18 @@ impl Job {
         }
     }
 
-    /// Shares the pod template with an earlier reading of the Job if the text is the same, so that there is
-    /// one copy. The parts serialized for pods are shared too. A Job that creates no pods shares nothing.
-    pub fn share_template(&mut self, known: &PodTemplate) {
+    /// Shares the selector and the pod template with an earlier reading of the Job if they are the same, so that there is
+    /// one copy. The parts serialized for pods are shared too. A Job that creates no pods has no template to share.
+    pub fn share_parts(&mut self, known: &JobSpec) {
         if !self.may_create_pods() {
-            return self.drop_template();
+            self.drop_template();
         }
-        let spec = Arc::get_mut(&mut self.spec).filter(|spec| spec.template.same_text(known));
-        if let Some(spec) = spec {
-            spec.template = known.clone();
+        let Some(spec) = Arc::get_mut(&mut self.spec) else { return };
+        if spec.selector == known.selector {
+            spec.selector = known.selector.clone();
+        }
+        if spec.template.same_text(&known.template) {
+            spec.template = known.template.clone();
         }
     }
 }
@@ -121,8 +124,8 @@ pub struct JobSpec {
     /// Whether a pod being deleted is replaced only once it has failed: `spec.podReplacementPolicy` is
     /// `Failed`, or a pod failure policy is set.
     pub replace_only_failed: bool,
-    /// `spec.selector`.
-    pub selector: Selector,
+    /// `spec.selector`. It cannot be changed, so readings share it.
+    pub selector: Arc<Selector>,
     /// `spec.template`.
     pub template: PodTemplate,
 }

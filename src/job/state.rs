@@ -265,7 +265,7 @@ impl JobState {
 
     /// Takes in a new reading of the Job.
     pub fn observe_job(&mut self, mut job: Job) {
-        job.share_template(&self.job.spec.template);
+        job.share_parts(&self.job.spec);
         // A deletion cannot be undone; a reading without it is an old one.
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);

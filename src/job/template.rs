@@ -38,12 +38,11 @@ pub struct PodTemplate {
 /// completion mode does not change.
 #[derive(Debug, Default)]
 struct Written {
-    plain: OnceLock<Box<Result<Parts, TemplateError>>>,
-    indexed: OnceLock<Box<Result<Parts, TemplateError>>>,
+    plain: OnceLock<Result<Arc<Parts>, TemplateError>>,
+    indexed: OnceLock<Result<Arc<Parts>, TemplateError>>,
     /// Of either mode, with the trace of the Job in every container's environment.
-    traced: OnceLock<Box<Result<Parts, TemplateError>>>,
-    protobuf: OnceLock<ProtobufParts>,
-    avoids_protobuf: AtomicBool,
+    traced: OnceLock<Result<Arc<Parts>, TemplateError>>,
+    protobuf: OnceLock<Arc<ProtobufParts>>,
 }
 
 /// The parts that all pods of a Job share, as fields of protobuf messages. With these, pods are created in protobuf, which
@@ -59,6 +58,8 @@ pub(super) struct ProtobufParts {
     /// Fields of `spec`, as [`Parts::spec`].
     pub(super) spec: Bytes,
     pub(super) finalizers: Vec<String>,
+    /// Further pods are made in JSON.
+    pub(super) are_avoided: AtomicBool,
 }
 
 /// Why no pod can be made from a template.
@@ -189,7 +190,7 @@ impl PodTemplate {
         let parts = self.text.as_ref().and_then(|text| ProtobufParts::read(text, indexed, spec).ok());
         if let Some(parts) = parts {
             // Known already: it is the same.
-            let _ = self.written.protobuf.set(parts);
+            let _ = self.written.protobuf.set(parts.into());
         }
     }
 
@@ -198,28 +199,26 @@ impl PodTemplate {
         self.written.protobuf.get().is_some()
     }
 
-    /// From now on, pods are made in JSON: somebody on the way to the API server may not read protobuf.
-    pub fn avoid_protobuf(&self) {
-        self.written.avoids_protobuf.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn protobuf_parts(&self) -> Option<&ProtobufParts> {
-        self.written.protobuf.get().filter(|_| !self.written.avoids_protobuf.load(Ordering::Relaxed))
+    pub(super) fn protobuf_parts(&self) -> Option<Arc<ProtobufParts>> {
+        self.written.protobuf.get().filter(|parts| !parts.are_avoided.load(Ordering::Relaxed)).cloned()
     }
 
     /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.
     ///
     /// # Errors
     /// When the template is malformed, or not kept.
-    pub(super) fn parts(&self, indexed: bool, traceparent: Option<&str>) -> Result<&Parts, TemplateError> {
+    pub(super) fn parts(
+        &self,
+        indexed: bool,
+        traceparent: Option<&str>,
+    ) -> Result<Arc<Parts>, TemplateError> {
         let kind = match (indexed, traceparent) {
             (_, Some(_)) => &self.written.traced,
             (true, None) => &self.written.indexed,
             (false, None) => &self.written.plain,
         };
         let text = self.text.as_ref().ok_or(TemplateError::NotKept)?;
-        let parts = kind.get_or_init(|| Box::new(Parts::read(text, indexed, traceparent)));
-        (**parts).as_ref().map_err(Clone::clone)
+        kind.get_or_init(|| Parts::read(text, indexed, traceparent).map(Arc::new)).clone()
     }
 }
 
@@ -263,6 +262,7 @@ impl ProtobufParts {
             failure_counts: metadata.failure_counts(indexed, |given| entries(field::ANNOTATIONS, given)),
             spec,
             finalizers: metadata.finalizers.unwrap_or_default(),
+            are_avoided: AtomicBool::new(false),
         })
     }
 }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_a_job_share_the_template_until_it_is_finished() {
+    fn readings_of_a_job_share_the_selector_and_until_it_is_finished_the_template() {
         let reading = |template: &str| {
             let template = RawValue::from_string(template.into()).unwrap();
             with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template))
@@ -384,7 +384,7 @@ mod tests {
                 Arc::ptr_eq(&a.written, &b.written),
             )
         };
-        let known = reading("{}").spec.template.clone();
+        let known = reading("{}").spec;
         let finished = |mut job: Job| {
             let complete = ConditionKind::Complete;
             job.status.ensure(condition(complete, ConditionStatus::True, "", "", at(1)));
@@ -395,8 +395,9 @@ mod tests {
             (finished(reading("{}")), (false, false)),
             (reading(r#"{"spec":{}}"#), (false, false)),
         ] {
-            job.share_template(&known);
-            assert_eq!(shared(&job.spec.template, &known), expected);
+            job.share_parts(&known);
+            assert_eq!(shared(&job.spec.template, &known.template), expected);
+            assert!(Arc::ptr_eq(&job.spec.selector, &known.selector));
         }
     }
 }

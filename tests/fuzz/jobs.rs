@@ -9,7 +9,7 @@ use yardmaster::cluster::wire::{
     Decoder, JobDecoder, OutlineDecoder, PodDecoder, status_patch, untrack_patch,
 };
 use yardmaster::job::gang_state::GangAnswer;
-use yardmaster::job::manifest::{Maker, PodManifest};
+use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::pod::Pod;
 use yardmaster::job::reconcile::reconcile;
@@ -82,15 +82,8 @@ pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), S
                 state.status_written(now);
             }
             for new in &plan.creates {
-                let maker = Maker {
-                    job: &state.job,
-                    finalizer: EXTERNAL_FINALIZER,
-                    shard: 1,
-                    pod_group: None,
-                    traceparent: None,
-                };
-                if let Ok(manifest) = PodManifest::new(maker, new) {
-                    let _: Value = serde_json::from_slice(&manifest.body)
+                if let Ok(maker) = Maker::new(&state.job, EXTERNAL_FINALIZER, 1, Extras::default()) {
+                    let _: Value = serde_json::from_slice(&maker.manifest(*new).body())
                         .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;
                 }
                 let answers = [Created::NameTaken, Created::Refused];

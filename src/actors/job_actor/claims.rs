@@ -40,8 +40,7 @@ impl JobActor {
             }
             AdoptionDecision::Adopt => self.adopt(observed.pod.into(), now),
             AdoptionDecision::Release => {
-                let spec = job.spec.clone();
-                self.requests.release_unselected(&observed.pod, spec);
+                self.requests.release_unselected(&observed.pod);
                 if observed.pod.tracked && self.state.pods.is_uncounted(&observed.pod.uid) {
                     // It is counted once its finalizer is off, and is nothing else to the Job.
                     observed.pod.selected = false;

@@ -399,6 +399,7 @@ impl ShardActor {
             in_flight: self.owned.in_flight.clone(),
             inbox,
             job: id.clone(),
+            selector: job.spec.selector.clone(),
             waits: self.owned.waits.clone(),
             trace: self.cx.config.traces.job(JobName {
                 namespace: &job.namespace,

@@ -12,7 +12,7 @@ use super::answer::{Answer, WriteError};
 use super::slots::Lane;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::ResourceVersion;
-use crate::job::manifest::Encoding;
+use crate::job::manifest::{Encoding, PodManifest};
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
@@ -22,12 +22,8 @@ use crate::telemetry::traces::CallTarget;
 pub enum Write {
     /// Creates a pod.
     CreatePod {
-        /// Namespace.
-        namespace: Arc<str>,
         /// The pod.
-        body: Bytes,
-        /// What the body is encoded in.
-        encoding: Encoding,
+        pod: PodManifest,
     },
     /// Patches a pod by a strategic merge patch that names the UID. The answer is not read.
     PatchPod {
@@ -121,7 +117,7 @@ pub(super) enum Expected {
     Nothing,
 }
 
-/// A write as an HTTP request, and its name in traces.
+/// A write as an HTTP request without its body, and its name in traces.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) span: &'static str,
@@ -131,7 +127,6 @@ pub(super) struct Call {
     method: Method,
     path: String,
     content_type: &'static HeaderValue,
-    body: Bytes,
 }
 
 // Static, since every new header value is validated byte by byte.
@@ -181,7 +176,7 @@ impl Write {
     /// The lane of this write.
     pub(super) fn lane(&self) -> Lane {
         let (namespace, verb, resource) = match self {
-            Self::CreatePod { namespace, .. } => (namespace, "create", Resource::PODS.plural),
+            Self::CreatePod { pod } => (pod.namespace(), "create", Resource::PODS.plural),
             Self::PatchPod { namespace, .. } | Self::PatchAndReadPod { namespace, .. } => {
                 (namespace, "patch", Resource::PODS.plural)
             }
@@ -195,46 +190,56 @@ impl Write {
         Lane { namespace: namespace.clone(), call: ApiCallLabels { verb, resource } }
     }
 
-    /// The HTTP request of this write.
+    /// The HTTP request of this write, without its body.
     pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
-            Self::CreatePod { namespace, body, encoding } => {
-                let create = Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone());
-                Call { content_type: content_type(*encoding), ..create }
+            Self::CreatePod { pod } => {
+                let create = Call::create("api.create_pod", pods, Expected::NewPod, pod.namespace());
+                Call { content_type: content_type(pod.encoding()), ..create }
             }
-            Self::PatchPod { namespace, name, body } => {
-                Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
+            Self::PatchPod { namespace, name, .. } => Call::patch_pod(Expected::Nothing, namespace, name),
+            Self::PatchAndReadPod { namespace, name, .. } => Call::patch_pod(Expected::Pod, namespace, name),
+            Self::DeletePod { namespace, name, .. } => {
+                Call::delete("api.delete_pod", pods, Expected::Deleted, namespace, name)
             }
-            Self::PatchAndReadPod { namespace, name, body } => {
-                Call::patch_pod(Expected::Pod, namespace, name, body.clone())
-            }
-            Self::DeletePod { namespace, name, uid } => {
-                let options = delete_options(uid);
-                Call::delete("api.delete_pod", pods, Expected::Deleted, namespace, name, &options)
-            }
-            Self::PatchJobStatus { namespace, name, body } => {
-                let patch =
-                    Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
+            Self::PatchJobStatus { namespace, name, .. } => {
+                let patch = Call::patch("api.patch_status", jobs, Expected::Version, namespace, name);
                 let path = format!("{}/status", patch.path);
                 Call { path, ..patch }
             }
-            Self::DeleteJob { namespace, name, uid, version } => {
+            Self::DeleteJob { namespace, name, .. } => {
+                Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name)
+            }
+            Self::CreateEvent { namespace, encoding, .. } => {
+                let create = Call::create("api.create_event", events, Expected::Nothing, namespace);
+                Call { content_type: content_type(*encoding), ..create }
+            }
+            Self::PatchEvent { namespace, name, .. } => {
+                Call::patch("api.patch_event", events, Expected::Nothing, namespace, name)
+            }
+            Self::Create { resource, namespace, .. } => {
+                Call::create("api.create", *resource, Expected::Object, namespace)
+            }
+        }
+    }
+
+    /// The body of its request. That of a pod is composed here, when the write leaves.
+    pub(super) fn body(&self) -> Bytes {
+        match self {
+            Self::CreatePod { pod } => pod.body(),
+            Self::PatchPod { body, .. }
+            | Self::PatchAndReadPod { body, .. }
+            | Self::PatchJobStatus { body, .. }
+            | Self::CreateEvent { body, .. }
+            | Self::PatchEvent { body, .. }
+            | Self::Create { body, .. } => body.clone(),
+            Self::DeletePod { uid, .. } => delete_options(uid).to_string().into(),
+            Self::DeleteJob { uid, version, .. } => {
                 let mut options = delete_options(uid);
                 options["preconditions"]["resourceVersion"] = version.as_str().into();
                 options["propagationPolicy"] = "Foreground".into();
-                Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
-            }
-            Self::CreateEvent { namespace, body, encoding } => {
-                let create =
-                    Call::create("api.create_event", events, Expected::Nothing, namespace, body.clone());
-                Call { content_type: content_type(*encoding), ..create }
-            }
-            Self::PatchEvent { namespace, name, body } => {
-                Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone())
-            }
-            Self::Create { resource, namespace, body } => {
-                Call::create("api.create", *resource, Expected::Object, namespace, body.clone())
+                options.to_string().into()
             }
         }
     }
@@ -276,13 +281,7 @@ fn delete_options(uid: &Uid) -> serde_json::Value {
 }
 
 impl Call {
-    fn create(
-        span: &'static str,
-        resource: Resource,
-        expected: Expected,
-        namespace: &str,
-        body: Bytes,
-    ) -> Self {
+    fn create(span: &'static str, resource: Resource, expected: Expected, namespace: &str) -> Self {
         Self {
             span,
             expected,
@@ -290,7 +289,6 @@ impl Call {
             method: Method::POST,
             path: resource.path(Some(namespace)),
             content_type: &JSON,
-            body,
         }
     }
 
@@ -300,19 +298,18 @@ impl Call {
         expected: Expected,
         namespace: &str,
         name: &str,
-        body: Bytes,
     ) -> Self {
         Self {
             of_existing: true,
             method: Method::PATCH,
             path: resource.object_path(namespace, name),
             content_type: &STRATEGIC_MERGE_PATCH,
-            ..Self::create(span, resource, expected, namespace, body)
+            ..Self::create(span, resource, expected, namespace)
         }
     }
 
-    fn patch_pod(expected: Expected, namespace: &str, name: &str, body: Bytes) -> Self {
-        let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
+    fn patch_pod(expected: Expected, namespace: &str, name: &str) -> Self {
+        let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name);
         // The API server would look for unknown fields in the whole pod.
         let path = format!("{}?fieldValidation=Ignore", patch.path);
         Self { path, ..patch }
@@ -324,23 +321,22 @@ impl Call {
         expected: Expected,
         namespace: &str,
         name: &str,
-        options: &serde_json::Value,
     ) -> Self {
         Self {
             method: Method::DELETE,
             content_type: &JSON,
-            ..Self::patch(span, resource, expected, namespace, name, options.to_string().into())
+            ..Self::patch(span, resource, expected, namespace, name)
         }
     }
 
     /// # Errors
     /// When a namespace or name is not valid in a path: no object has such a name.
-    pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
+    pub(super) fn into_request(self, body: Bytes) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
             Expected::NewPod | Expected::Version | Expected::Nothing => &METADATA_IN_PROTOBUF,
             Expected::Pod | Expected::Deleted | Expected::Object => &JSON,
         };
-        let mut request = Request::new(self.body);
+        let mut request = Request::new(body);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.try_into()?;
         let headers = request.headers_mut();

@@ -4,6 +4,7 @@
 //! newer API server accepts and this release does not know are read so that they match nothing, and are
 //! reported by name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -147,7 +148,7 @@ impl WireJobSpec<'_> {
                 && (pod_failure_policy.is_some() || self.pod_replacement_policy.as_deref() == Some("Failed")),
             pod_failure_policy,
             success_policy,
-            selector,
+            selector: Arc::new(selector),
             template: if keeps_template {
                 PodTemplate::new(self.template)
             } else {

@@ -26,12 +26,24 @@ fn made_in(
 ) -> Value {
     let template = RawValue::from_string(template.to_string()).unwrap();
     let job = with(job(completion, 1), |spec| spec.template = PodTemplate::new(&template));
-    let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group, traceparent };
-    let manifest = PodManifest::new(maker, new).unwrap();
-    let pod: Value = serde_json::from_slice(&manifest.body).unwrap();
-    assert_eq!(pod["metadata"]["name"], manifest.name);
-    assert_eq!(pod.to_string().len(), manifest.body.len(), "no key is written twice");
+    let manifest = maker(&job, 7, (pod_group, traceparent)).unwrap().manifest(*new);
+    let (pod, body): (Value, Bytes) = (in_json(&manifest), manifest.body());
+    assert_eq!(pod["metadata"]["name"], manifest.name());
+    assert_eq!(pod.to_string().len(), body.len(), "no key is written twice");
     pod
+}
+
+fn maker(
+    job: &Job,
+    shard: u32,
+    (pod_group, traceparent): (Option<&str>, Option<&str>),
+) -> Result<Arc<Maker>, TemplateError> {
+    let extras = Extras { pod_group: pod_group.map(Box::from), traceparent: traceparent.map(String::from) };
+    Maker::new(job, FINALIZER, shard, extras)
+}
+
+fn in_json(manifest: &PodManifest) -> Value {
+    serde_json::from_slice(&manifest.body()).unwrap()
 }
 
 fn first(number: u32) -> NewPod {
@@ -169,8 +181,7 @@ fn the_tracking_finalizer_is_added_once() {
 fn no_name_can_add_fields_to_a_pod() {
     let new = |name: &str, pod_group| {
         let job = Job { name: name.into(), ..job(Completion::Count(1), 1) };
-        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group, traceparent: None };
-        PodManifest::new(maker, &first(0))
+        maker(&job, 0, (pod_group, None)).map(|_| ())
     };
     assert!(new("a-1.b", Some("c")).is_ok());
     for name in ["a\",\"b\":\"c", "a\\", "a\0", "a/b"] {
@@ -183,8 +194,7 @@ fn no_name_can_add_fields_to_a_pod() {
 fn a_malformed_template_is_an_error() {
     let template = RawValue::from_string(r#"{"metadata": {"labels": [1]}}"#.into()).unwrap();
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template));
-    let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group: None, traceparent: None };
-    assert!(PodManifest::new(maker, &first(0)).is_err());
+    assert!(maker(&job, 0, (None, None)).is_err());
 }
 
 /// A pod in JSON as it would be in protobuf, with the spec that the template has in protobuf.
@@ -274,7 +284,7 @@ fn in_both_forms(
     completion: Completion,
     template: &Value,
     new: &NewPod,
-    (pod_group, traceparent): (Option<&str>, Option<&str>),
+    added: (Option<&str>, Option<&str>),
 ) -> [PodManifest; 2] {
     let template = RawValue::from_string(template.to_string()).unwrap();
     let indexed = completion.indexes().is_some();
@@ -286,8 +296,7 @@ fn in_both_forms(
             assert!(template.knows_protobuf());
         }
         let job = with(job(completion, 1), |spec| spec.template = template);
-        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 300, pod_group, traceparent };
-        PodManifest::new(maker, new).unwrap()
+        maker(&job, 300, added).unwrap().manifest(*new)
     })
 }
 
@@ -328,15 +337,15 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
         ("a template with the tracking finalizer", count, &tracked, place(0, 0)),
     ] {
         let [json, protobuf] = in_both_forms(completion, template, &new, (None, None));
-        assert_eq!((json.encoding, protobuf.encoding), (Encoding::Json, Encoding::Protobuf), "{case}");
-        assert_eq!(protobuf.name, json.name, "{case}");
-        let mut expected: Value = serde_json::from_slice(&json.body).unwrap();
+        assert_eq!((json.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf), "{case}");
+        assert_eq!(protobuf.name(), json.name(), "{case}");
+        let mut expected = in_json(&json);
         if completion == count {
             // The template's own hostname is among the fields of its spec.
             expected["spec"].as_object_mut().unwrap().remove("hostname");
         }
         let expected = in_protobuf_terms(&expected, &spec_in_protobuf());
-        assert_eq!(PodInProtobuf::read(&protobuf.body), expected, "{case}");
+        assert_eq!(PodInProtobuf::read(&protobuf.body()), expected, "{case}");
     }
 }
 
@@ -345,11 +354,11 @@ fn once_protobuf_was_refused_pods_are_json_for_good() {
     let template = PodTemplate::new(&RawValue::from_string(json!({"spec": {}}).to_string()).unwrap());
     template.know_protobuf(spec_in_protobuf().into(), false);
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = template);
-    let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group: None, traceparent: None };
-    let encoding = || PodManifest::new(maker, &first(0)).unwrap().encoding;
-    assert_eq!(encoding(), Encoding::Protobuf);
-    job.spec.template.avoid_protobuf();
-    assert_eq!(encoding(), Encoding::Json);
+    let pod = || maker(&job, 7, (None, None)).unwrap().manifest(first(0));
+    let in_protobuf = pod();
+    assert_eq!(in_protobuf.encoding(), Encoding::Protobuf);
+    in_protobuf.avoid_protobuf();
+    assert_eq!((pod().encoding(), in_protobuf.encoding()), (Encoding::Json, Encoding::Protobuf));
     assert!(job.spec.template.knows_protobuf(), "it is not asked for again");
 }
 
@@ -360,7 +369,7 @@ fn a_pod_whose_spec_gets_more_than_the_index_is_json() {
     for completion in [Completion::Count(1), Completion::Indexed(1)] {
         for added in [(Some("gang"), None), (None, Some(parent)), (Some("gang"), Some(parent))] {
             let [json, known] = in_both_forms(completion, &template, &first(0), added);
-            assert_eq!((known.encoding, &known), (Encoding::Json, &json), "{added:?}");
+            assert_eq!((known.encoding(), known.body()), (Encoding::Json, json.body()), "{added:?}");
         }
     }
 }
@@ -373,4 +382,19 @@ fn a_malformed_template_is_not_known_in_protobuf() {
         template.know_protobuf(spec_in_protobuf().into(), false);
         assert_eq!(template.knows_protobuf(), known, "{metadata}");
     }
+}
+
+/// A Job may have many creations that wait, and a tenant many such Jobs.
+#[test]
+fn a_pod_that_waits_for_its_creation_shares_what_it_is_made_of_and_has_no_body() {
+    let template = json!({"spec": {"containers": [{"name": "x".repeat(16 << 10)}]}});
+    let template = PodTemplate::new(&RawValue::from_string(template.to_string()).unwrap());
+    let job = with(job(Completion::Count(9), 9), |spec| spec.template = template.clone());
+    let makers: Vec<_> = (0..8).map(|_| maker(&job, 0, (None, None)).unwrap()).collect();
+    let parts = template.parts(false, None).unwrap();
+    assert_eq!(Arc::strong_count(&parts), makers.len() + 2, "with the template's own");
+    let pods: Vec<_> = (0..8).map(|number| makers[0].manifest(first(number))).collect();
+    assert_eq!(Arc::strong_count(&makers[0]), pods.len() + 1);
+    assert!(size_of::<PodManifest>() <= 96 && size_of::<Maker>() <= 160, "neither has a body");
+    assert_eq!(pods[3].body(), pods[3].body(), "what is sent again is the same");
 }

@@ -42,7 +42,7 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         pod_failure_policy: None,
         success_policy: Vec::new(),
         replace_only_failed: false,
-        selector: Selector::default(),
+        selector: Arc::new(Selector::default()),
         template: template("Never"),
     };
     Job {

@@ -92,6 +92,38 @@ fn a_pod_that_a_webhook_gives_back_to_a_job_that_does_not_select_it_is_released_
     });
 }
 
+/// A tenant may change its Job before each of many releases, and its webhook refuses them all.
+#[test]
+fn releases_that_go_on_keep_no_readings_of_their_job() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "PATCH" if uri.contains("/pods/p") => refusal(403),
+            "GET" if uri.contains("/pods/p") => refusal(500),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![]).await;
+        let mut readings = Vec::new();
+        for number in 0..20 {
+            let mut changed = job("j", up_to_date(0));
+            changed["metadata"]["resourceVersion"] = (100 + number).to_string().into();
+            changed["spec"]["backoffLimit"] = number.into();
+            let seen = observed_job(&changed);
+            readings.push(Arc::downgrade(&seen.job.as_ref().unwrap().spec));
+            shard.0.send(JobSeen { job: seen, arrived: Instant::now() }).await.unwrap();
+            sleep(LATENCY).await;
+            let mut pod = unselected("j", number);
+            (pod["metadata"]["name"], pod["metadata"]["uid"]) =
+                (format!("p{number}").into(), number.to_string().into());
+            shard.watched(vec![applied(&pod)]).await;
+            sleep(LATENCY).await;
+        }
+        sleep(10 * SOON).await;
+        assert!((0..20).all(|number| api.count(&["PATCH", &format!("/pods/p{number}?")]) > 1), "they go on");
+        let kept = readings.iter().filter(|reading| reading.strong_count() > 0).count();
+        assert!(kept <= 2, "{kept} of {} readings", readings.len());
+    });
+}
+
 /// One Job adopts the pod, the webhook gives it to another that does not select it, and that one releases it.
 #[test]
 fn a_pod_that_a_webhook_moves_between_jobs_is_adopted_with_pauses() {
