@@ -9,6 +9,7 @@ mod jobs;
 mod missed;
 mod pod_feed;
 mod searches;
+mod timers;
 mod unseen;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
+use self::timers::Timers;
 use self::unseen::UnseenPods;
 use super::begun::BegunFor;
 use super::catch_up::CaughtUp;
@@ -163,6 +165,7 @@ pub struct ShardActor {
     pod_feed: PodFeed,
     unseen: UnseenPods,
     doubts: Doubts,
+    timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
     /// Pods without label, until the Jobs are listed.
@@ -192,6 +195,7 @@ impl ShardActor {
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
+            timers: Timers::default(),
             releasing: BegunFor::default(),
             census: CensusTaken::default(),
             shown: (0, 0),
@@ -406,7 +410,7 @@ impl Handler<JobVanished> for ShardActor {
         self.job_vanished(&job, ctx);
         self.orphan_pods.job_vanished(&job);
         self.wait_for_no_pod(&job);
-        self.forget_foreign_job(job.uid(), ctx);
+        self.forget_foreign_job(job.uid());
     }
 }
 

@@ -83,6 +83,12 @@ enum SoughtFor {
 }
 
 impl Doubts {
+    /// The number of Jobs that need their pods shown again.
+    #[cfg(test)]
+    pub(super) fn to_show(&self) -> usize {
+        self.to_show.len()
+    }
+
     /// The list that has waited until a Job's pods are all shown.
     pub(super) fn take_proven(&mut self, job: &JobId) -> Option<(UidSet, u64)> {
         self.proven.remove(job)
@@ -330,7 +336,7 @@ impl ShardActor {
         if is_useless {
             // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
             jobs.into_iter().for_each(|job| self.doubts.wait(job));
-            self.doubts.to_show.extend(to_show);
+            self.doubts.to_show.extend(to_show.into_iter().filter(|job| self.jobs.contains_key(job)));
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
         // Those that wait again need a list that begins later, and shows as much.
@@ -407,7 +413,7 @@ impl ShardActor {
         }
         self.doubts.to_show.extend(to_show.then(|| job.clone()));
         let job = job.clone();
-        ctx.run_later(DOUBT_PAUSE, move |shard, ctx| shard.pods_missing(job, ctx));
+        self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
         false
     }
 }

@@ -4,10 +4,11 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use actix::{AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{AsyncContext, Context, Handler, Message};
 use jiff::Timestamp;
 
 use super::ShardActor;
+use super::timers::Timer;
 use crate::actors::clock;
 use crate::actors::context::ReplicaContext;
 use crate::actors::ttl_deletion::{Expiry, delete_expired};
@@ -31,8 +32,8 @@ struct ForeignJob {
 enum Deletion {
     /// Nothing yet.
     Undecided,
-    /// It is deleted at this time.
-    Awaited(Timestamp, SpawnHandle),
+    /// It is deleted when this timer rings.
+    Awaited(Timer),
     /// Its deletion has been sent and not been answered.
     InFlight,
 }
@@ -73,17 +74,14 @@ impl ShardActor {
             return;
         }
         let Some(expires) = expires_at(&known.seen, &self.cx) else {
-            return self.forget_foreign_job(uid, ctx);
+            return self.forget_foreign_job(uid);
         };
         let at = known.retry.waits(now).map_or(expires, |retry| expires.max(retry));
-        if matches!(&known.deletion, Deletion::Awaited(before, _) if *before == at) {
-            return;
-        }
         let expired = uid.clone();
-        let timer = ctx.run_later(clock::until(at, now), move |shard, ctx| shard.expire(&expired, ctx));
-        let awaited = Deletion::Awaited(at, timer);
-        if let Deletion::Awaited(_, before) = std::mem::replace(&mut known.deletion, awaited) {
-            ctx.cancel_future(before);
+        let expire = move |shard: &mut Self, ctx: &mut Context<Self>| shard.expire(&expired, ctx);
+        let awaited = Deletion::Awaited(self.timers.set(clock::until(at, now), ctx, expire));
+        if let Deletion::Awaited(before) = std::mem::replace(&mut known.deletion, awaited) {
+            self.timers.cancel(before);
         }
     }
 
@@ -103,10 +101,9 @@ impl ShardActor {
     }
 
     /// Forgets a Job that no longer exists or is not to be deleted.
-    pub(super) fn forget_foreign_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        if let Some(Deletion::Awaited(_, timer)) = self.foreign_jobs.0.remove(uid).map(|known| known.deletion)
-        {
-            ctx.cancel_future(timer);
+    pub(super) fn forget_foreign_job(&mut self, uid: &Uid) {
+        if let Some(Deletion::Awaited(timer)) = self.foreign_jobs.0.remove(uid).map(|known| known.deletion) {
+            self.timers.cancel(timer);
         }
     }
 }
@@ -135,8 +132,8 @@ impl Handler<ExpiryAnswered> for ShardActor {
         }
         known.retry.refused(delays, now);
         match answer {
-            Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job, ctx),
-            Err(WriteError::Fenced) if self.owned.fence.is_closed() => self.forget_foreign_job(&job, ctx),
+            Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job),
+            Err(WriteError::Fenced) if self.owned.fence.is_closed() => self.forget_foreign_job(&job),
             Ok(Expiry::NotDue(fresh)) => self.foreign_job_seen(fresh, ctx),
             Err(refusal) => {
                 tracing::warn!(k8s.job.uid = %job, %refusal, "a Job that has outlived its TTL was not deleted");

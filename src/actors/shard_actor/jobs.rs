@@ -11,11 +11,11 @@ mod left_alone;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
-use jiff::Timestamp;
+use actix::{Actor, Addr, AsyncContext, Context};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
+use super::timers::{Timer, Timers};
 use crate::actors::catch_up::CaughtUp;
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
@@ -53,9 +53,8 @@ enum Stage {
     Active(Active),
     /// It is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no longer exists.
     Broken { leaving: bool },
-    /// It has finished and needs nothing until the timer fires, at this time. Each timer costs something at each message, so one
-    /// that is still right stays.
-    Passivated { timer: Option<(Timestamp, SpawnHandle)> },
+    /// It has finished and needs nothing until the timer rings.
+    Passivated { timer: Option<Timer> },
 }
 
 struct Active {
@@ -79,9 +78,9 @@ impl Drop for Active {
 }
 
 impl Stage {
-    fn leave(self, ctx: &mut Context<ShardActor>) {
-        if let Self::Passivated { timer: Some((_, timer)) } = self {
-            ctx.cancel_future(timer);
+    fn leave(self, timers: &mut Timers) {
+        if let Self::Passivated { timer: Some(timer) } = self {
+            timers.cancel(timer);
         }
     }
 }
@@ -97,8 +96,8 @@ impl JobEntry {
         matches!(self.stage, Stage::Passivated { .. })
     }
 
-    fn enter(&mut self, stage: Stage, ctx: &mut Context<ShardActor>) {
-        std::mem::replace(&mut self.stage, stage).leave(ctx);
+    fn enter(&mut self, stage: Stage, timers: &mut Timers) {
+        std::mem::replace(&mut self.stage, stage).leave(timers);
     }
 
     /// Its actor, if it has one.
@@ -107,11 +106,6 @@ impl JobEntry {
             Stage::Active(active) => Some(&active.actor),
             Stage::Broken { .. } | Stage::Passivated { .. } => None,
         }
-    }
-
-    /// Whether a timer fires at this time.
-    fn is_looked_at(&self, time: Timestamp) -> bool {
-        matches!(&self.stage, Stage::Passivated { timer: Some((at, _)) } if *at == time)
     }
 
     /// Sends what a watch event showed that arrived at `arrived`.
@@ -258,7 +252,7 @@ impl ShardActor {
     pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(id) {
             // It holds no pods that would have to be released.
-            Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
+            Some(entry) if entry.is_passivated() => self.remove_job(id),
             Some(entry) => {
                 let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
@@ -321,15 +315,14 @@ impl ShardActor {
         let now = self.cx.clock.now();
         let timer = match next_look(job, self.cx.config.limits(), now) {
             NextLook::Now => return false,
-            NextLook::At(at) if entry.is_looked_at(at) => return true,
             NextLook::At(at) => {
                 let id = id.clone();
                 let look = move |shard: &mut Self, ctx: &mut Context<Self>| shard.activate(&id, [], ctx);
-                Some((at, ctx.run_later(clock::until(at, now), look)))
+                Some(self.timers.set(clock::until(at, now), ctx, look))
             }
             NextLook::Never => None,
         };
-        entry.enter(Stage::Passivated { timer }, ctx);
+        entry.enter(Stage::Passivated { timer }, &mut self.timers);
         true
     }
 
@@ -373,7 +366,7 @@ impl ShardActor {
                     candidates,
                     awaits_list: false,
                 }),
-                ctx,
+                &mut self.timers,
             );
             if leaving {
                 entry.send(JobInput::JobGone);
@@ -414,23 +407,23 @@ impl ShardActor {
 
     /// Takes in that the actor of a Job has ended.
     pub(super) fn job_ended(&mut self, job: JobId, reason: ExitReason, ctx: &mut Context<Self>) {
-        if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
-            self.owned.waits.write(job, None, None);
-        }
+        self.show_wait(&job, None);
         match reason {
             ExitReason::Panic => self.job_broken(job, ctx),
             _ if self.jobs.get(&job).is_some_and(JobEntry::is_halted) => self.job_halted(&job, ctx),
             ExitReason::Over if self.jobs.get(&job).is_some_and(|entry| entry.left_alone) => {
                 self.pods_released(&job, ctx);
             }
-            ExitReason::Over => self.remove_job(&job, ctx),
+            ExitReason::Over => self.remove_job(&job),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
         }
     }
 
-    fn remove_job(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+    fn remove_job(&mut self, id: &JobId) {
+        self.show_wait(id, None);
         if let Some(entry) = self.jobs.remove(id) {
-            entry.stage.leave(ctx);
+            entry.stage.leave(&mut self.timers);
+            self.unseen.job_removed(id);
             self.pod_owners.remove_job(id);
             self.doubts.forget_job(id);
             self.show_held();
@@ -442,7 +435,7 @@ impl ShardActor {
         let Some(entry) = self.jobs.get_mut(id) else { return };
         let Stage::Active(Active { inbox, .. }) = &entry.stage else { return };
         let missed = inbox.close();
-        entry.enter(Stage::Passivated { timer: None }, ctx);
+        entry.enter(Stage::Passivated { timer: None }, &mut self.timers);
         if !missed.is_empty() || !self.remains_passivated(id, ctx) {
             self.activate(id, missed, ctx);
         }
@@ -453,7 +446,7 @@ impl ShardActor {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let leaving = matches!(&entry.stage, Stage::Active(active) if active.leaving);
-        entry.enter(Stage::Broken { leaving }, ctx);
+        entry.enter(Stage::Broken { leaving }, &mut self.timers);
         entry.panics.refused(self.cx.config.limits().api_backoff, now);
         let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
         let seen = &entry.seen;
@@ -465,7 +458,7 @@ impl ShardActor {
         if is(Mutant::PanickedJobNotRebuilt) {
             return;
         }
-        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
+        self.timers.set(delay.unwrap_or_default(), ctx, move |shard, ctx| {
             shard.rebuild(&id, ctx);
             shard.release_for_deletion(&id, ctx);
         });

@@ -12,6 +12,7 @@ mod rebuilt;
 mod relisted;
 mod taken_names;
 mod tenants;
+mod timers;
 mod undone;
 mod unseen;
 

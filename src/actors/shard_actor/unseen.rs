@@ -105,6 +105,12 @@ impl UnseenPods {
         self.pods.len()
     }
 
+    /// The number of Jobs of which a refused label was reported.
+    #[cfg(test)]
+    pub(super) fn unlabelled(&self) -> usize {
+        self.unlabelled.len()
+    }
+
     fn insert(&mut self, pod: Uid, unseen: Unseen) {
         let (job, known) = (unseen.job.clone(), unseen.known);
         self.remove(&pod);
@@ -150,12 +156,16 @@ impl UnseenPods {
 
     /// The Job is gone, and must know no pod before it lets its others go. Returns whether it was held back.
     pub(super) fn job_vanished(&mut self, job: &JobId) -> bool {
-        self.unlabelled.remove(job);
         let held = self.unknown.remove(job).is_some();
         if held {
             self.pods.values_mut().filter(|unseen| unseen.job == *job).for_each(|unseen| unseen.known = true);
         }
         held
+    }
+
+    /// The shard has no such Job any more.
+    pub(super) fn job_removed(&mut self, job: &JobId) {
+        self.unlabelled.remove(job);
     }
 
     /// The Job is rebuilt, and knows none of its pods.
@@ -419,7 +429,8 @@ impl ShardActor {
         }))
     }
 
-    fn show_wait(&self, job: &JobId, wait: Option<&Wait>) {
+    /// Shows on the board why a Job waits for pods, or that it waits for nothing.
+    pub(super) fn show_wait(&self, job: &JobId, wait: Option<&Wait>) {
         if let Some(Ok(job)) = self.jobs.get(job).map(|entry| &entry.seen().job) {
             self.owned.waits.write(job, wait, None);
         }

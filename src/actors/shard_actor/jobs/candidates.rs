@@ -46,13 +46,13 @@ impl ShardActor {
 
     /// Looks again for pods that a Job may adopt, after a pause in which the watch may show what has become of them.
     pub(in crate::actors::shard_actor) fn look_for_candidates_again(
-        &self,
+        &mut self,
         job: &JobId,
         doubted: UidMap<u64>,
         ctx: &mut Context<Self>,
     ) {
         let job = job.clone();
-        ctx.run_later(DOUBT_PAUSE, move |shard, ctx| {
+        self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| {
             let Some(Ok(known)) = shard.jobs.get(&job).map(|entry| &entry.seen.job) else { return };
             let search = shard.look_for_candidates(known, doubted, &ctx.address());
             if let Some(entry) = shard.jobs.get_mut(&job) {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use actix::{AsyncContext as _, Context};
+use actix::Context;
 
 use super::{Active, JobEntry, Stage};
 use crate::actors::clock;
@@ -46,7 +46,7 @@ impl ShardActor {
                 *halted = true;
                 actor.do_send(Halt);
             }
-            Stage::Passivated { .. } => entry.enter(Stage::Broken { leaving: false }, ctx),
+            Stage::Passivated { .. } => entry.enter(Stage::Broken { leaving: false }, &mut self.timers),
         }
         self.release_for_deletion(id, ctx);
     }
@@ -66,7 +66,7 @@ impl ShardActor {
     pub(super) fn job_halted(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         let Some(entry) = self.jobs.get_mut(id) else { return };
         let leaving = entry.is_gone();
-        entry.enter(Stage::Broken { leaving }, ctx);
+        entry.enter(Stage::Broken { leaving }, &mut self.timers);
         self.rebuild(id, ctx);
         self.release_for_deletion(id, ctx);
     }
@@ -76,7 +76,7 @@ impl ShardActor {
     pub(super) fn pods_released(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get_mut(id) else { return };
-        entry.enter(Stage::Broken { leaving: false }, ctx);
+        entry.enter(Stage::Broken { leaving: false }, &mut self.timers);
         entry.releases.refused(self.cx.config.limits().api_backoff, now);
         self.release_late_pods(id.clone(), ctx);
     }
@@ -86,7 +86,8 @@ impl ShardActor {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get(&id) else { return };
         if let Some(again) = entry.releases.waits(now) {
-            ctx.run_later(clock::until(again, now), move |shard, ctx| shard.release_late_pods(id, ctx));
+            let release = move |shard: &mut Self, ctx: &mut Context<Self>| shard.release_late_pods(id, ctx);
+            self.timers.set(clock::until(again, now), ctx, release);
         } else if self.pod_owners.has_pods(&id) {
             self.release_for_deletion(&id, ctx);
         }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The Job `f`, which has finished, at this version and with this TTL in seconds.
-fn finished(version: u64, ttl: Option<u64>) -> Value {
+pub(super) fn finished(version: u64, ttl: Option<u64>) -> Value {
     let at = "1970-01-01T00:00:00Z";
     let complete = json!({"type": "Complete", "status": "True", "lastTransitionTime": at});
     let mut foreign = job("f", json!({"conditions": [complete], "completionTime": at, "startTime": at}));
@@ -80,14 +80,14 @@ fn the_latest_version_decides_whether_a_job_of_another_controller_is_deleted() {
 }
 
 /// A replica that stands in for Kubernetes' TTL controller.
-fn with_ttl(api: &TestApi) -> ReplicaContext {
+pub(super) fn with_ttl(api: &TestApi) -> ReplicaContext {
     let mut cx = replica(api, BUILT_IN_CONTROLLER);
     Arc::get_mut(&mut cx.config).unwrap().ttl_controller = true;
     cx
 }
 
 impl Shard {
-    async fn foreign(&self, job: &Value) {
+    pub(super) async fn foreign(&self, job: &Value) {
         self.0.send(ForeignJobSeen(observed_job(job))).await.unwrap();
     }
 }

@@ -1,7 +1,9 @@
-//! What a shard keeps of pods whose end its watch does not show: a tenant can make any number of them.
+//! What a shard keeps of pods whose end its watch does not show, and of Jobs that are gone: a tenant can make any number of
+//! them.
 
 use actix::MessageResult;
 
+use super::foreign_jobs::finished;
 use super::*;
 
 /// Time in which all that is refused is tried again.
@@ -27,6 +29,42 @@ impl Handler<Held> for ShardActor {
     fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
         let [waiting, releasing] = self.orphan_pods.held();
         MessageResult(HeldPods { waiting, releasing, unseen: self.unseen.held() })
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "HeldJobs")]
+struct HeldOfJobs;
+
+/// The numbers of Jobs in the tables of the shard.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct HeldJobs {
+    known: usize,
+    /// Those on the board.
+    waiting: usize,
+    /// Those of which a refused label was reported.
+    unlabelled: usize,
+    /// Those that need their pods shown again.
+    to_show: usize,
+}
+
+impl Handler<HeldOfJobs> for ShardActor {
+    type Result = MessageResult<HeldOfJobs>;
+
+    fn handle(&mut self, _: HeldOfJobs, _: &mut Self::Context) -> Self::Result {
+        let (known, (waiting, _)) = (self.jobs.len(), self.owned.waits.read());
+        let (unlabelled, to_show) = (self.unseen.unlabelled(), self.doubts.to_show());
+        MessageResult(HeldJobs { known, waiting, unlabelled, to_show })
+    }
+}
+
+impl Shard {
+    async fn held_jobs(&self) -> HeldJobs {
+        self.0.send(HeldOfJobs).await.unwrap()
+    }
+
+    async fn vanished(&self, job: &str) {
+        self.0.send(JobVanished(job.into())).await.unwrap();
     }
 }
 
@@ -129,5 +167,56 @@ fn releases_that_have_ended_are_not_kept() {
         assert_eq!(api.count(&["PATCH", "/pods/"]), 100);
         let held = shard.0.send(Held).await.unwrap();
         assert!(held.releasing <= 4, "{held:?}");
+    });
+}
+
+#[test]
+fn a_finished_job_that_waits_for_a_pod_leaves_the_board_when_it_is_gone() {
+    run(async {
+        let api = TestApi::new(|_, _| None);
+        let shard = Shard::start(&api, &[finished(10, None)], no_census(), vec![]).await;
+        shard.watched(vec![change(&broken(labelled(pod("p", "f"))))]).await;
+        assert_eq!(shard.held_jobs().await, HeldJobs { known: 1, waiting: 1, ..HeldJobs::default() });
+        shard.vanished("f").await;
+        assert_eq!(shard.held_jobs().await, HeldJobs::default());
+    });
+}
+
+/// The API server has yet to refuse the label when the Job leaves, and does not say whether the Job is there.
+#[test]
+fn a_job_of_which_a_refused_label_was_reported_while_it_left_is_forgotten_when_it_is_gone() {
+    run(async {
+        let (allowed, is_allowed) = switch();
+        let api = TestApi::new(move |method, uri| match method {
+            _ if uri.contains("/pods/") && is_allowed.load(Ordering::Relaxed) == 1 => refusal(404),
+            "PATCH" if uri.contains("/pods/") => refusal(403),
+            "GET" if of_pod(method, uri, "p") => Some((200, at(110, "Running", pod("p", "j")))),
+            "GET" if uri.contains("/jobs/j") => refusal(500),
+            _ => None,
+        });
+        let api = api.after(SOON);
+        let held = vec![labelled(at(90, "Running", pod("q", "j")))];
+        let shard = Shard::start(&api, &[job("j", json!({}))], census(&pod("p", "j")), held).await;
+        shard.vanished("j").await;
+        sleep(20 * SOON).await;
+        let held = shard.held_jobs().await;
+        assert_eq!((held.known, held.unlabelled), (1, 1), "{:?}", api.sent());
+        allowed.store(1, Ordering::Relaxed);
+        sleep(LATER).await;
+        assert_eq!(shard.held_jobs().await, HeldJobs::default(), "{:?}", api.sent());
+    });
+}
+
+#[test]
+fn a_job_that_is_gone_before_its_list_turns_out_to_be_old_is_forgotten() {
+    run(async {
+        let api = TestApi::new(|_, uri| if is_live(uri) { list(50, &[]) } else { None }).after(2 * SOON);
+        let shard = Shard::start(&api, &[finished(10, None)], no_census(), vec![]).await;
+        shard.0.send(JobReport::Relist("f".into())).await.unwrap();
+        sleep(SOON).await;
+        assert_eq!(api.count(LIVE_LIST), 1);
+        shard.vanished("f").await;
+        sleep(4 * SOON).await;
+        assert_eq!(shard.held_jobs().await, HeldJobs::default());
     });
 }
