@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use foldhash::fast::RandomState;
-
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::workqueue::WorkQueue;
 
@@ -97,7 +95,7 @@ impl<T: Input> Contents<T> {
         if self.items.len() < self.tidy_at {
             return;
         }
-        let mut shown: HashMap<&Uid, u64, RandomState> = HashMap::default();
+        let mut shown: HashMap<&Uid, u64> = HashMap::default();
         let mut keeps: Vec<bool> = Vec::with_capacity(self.items.len());
         for item in self.items.iter().rev() {
             let is_needed = match item.as_ref().map(Input::order) {

@@ -7,21 +7,27 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::stream::TryStreamExt;
+use futures::stream::{BoxStream, TryStreamExt};
 use http::Response;
 
 use super::fair_semaphore::{FairSemaphore, Permit};
-use super::transport::{ByteStream, TransportError};
+use super::wire::LONGEST_REFUSAL;
 
 /// Most bytes of an answer that is read in one piece: 16 MiB. API servers store objects of up to 1.5 MiB by default, and in
 /// JSON one may have six times as many bytes.
 pub const LONGEST_ANSWER: usize = 16 << 20;
 /// Answers of more bytes need a turn. Those about usual objects have fewer.
 const SHORT_ANSWER: usize = 64 << 10;
-/// Most bytes of a refusal that say something; no more are read of a longer one.
-pub(super) const LONGEST_REFUSAL: usize = 64 << 10;
 /// Long answers that may be in memory at once, one of a namespace.
 const LONG_ANSWERS: usize = 2;
+
+/// A body that arrives in pieces.
+pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
+
+/// No answer, or an incomplete one. Whether the request was carried out is unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TransportError(pub String);
 
 /// The turns of long answers. Clones are the same turns.
 #[derive(Clone)]

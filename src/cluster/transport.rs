@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use futures::stream::StreamExt;
 use futures::stream::TryStreamExt as _;
-use futures::stream::{BoxStream, StreamExt};
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -19,22 +19,15 @@ use tokio::time::timeout;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, service_fn};
 
-use super::answer_body::{self, LONGEST_REFUSAL};
+use super::answer_body;
+pub use super::answer_body::{ByteStream, TransportError};
 use super::connections::{Connections, ConnectionsError};
 use super::departure::FencedBody;
 use super::impersonation;
 use super::measured::MeasuredLayer;
-use super::wire::Refusal;
+use super::wire::{LONGEST_REFUSAL, Refusal};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::rest_client::{HostMetrics, RestClientMetrics};
-
-/// A body that arrives in pieces.
-pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
-
-/// No answer, or an incomplete one. Whether the request was carried out is unknown.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct TransportError(pub String);
 
 /// Sends requests to one API server. Paths are relative to it. The transport adds the credentials, and it
 /// never retries. A request with a [`Departure`](super::departure::Departure) among its extensions leaves only

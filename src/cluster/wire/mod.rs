@@ -44,6 +44,7 @@ pub use patch::{
 pub use pod::{ObservedPod, PodDecoder, PodRun};
 pub(crate) use pod_spec::WirePodSpec;
 pub use protobuf::Malformed;
+pub(crate) use refusal::LONGEST_REFUSAL;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;
 pub use self_writes::SelfWriteCache;

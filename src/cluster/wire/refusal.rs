@@ -3,10 +3,12 @@
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-use super::super::answer_body::LONGEST_REFUSAL;
 use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
 use crate::job::short_text::{SHORT, short};
+
+/// Most bytes of a refusal that say something; no more are read of a longer one.
+pub(crate) const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// The API server's refusal of a request. Its texts are short: webhooks and authors of Jobs decide what a whole one says.
 #[derive(Clone, Debug, PartialEq, Eq)]
