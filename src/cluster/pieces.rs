@@ -1,5 +1,7 @@
 //! Bytes that arrive in pieces.
 
+use std::cmp::Ordering;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The longest object or frame, in bytes: the limit of Kubernetes' own clients. A longer one is none.
@@ -38,7 +40,12 @@ impl Pieces {
         }
         let missing = length.saturating_sub(self.partial.len()).min(self.unread.len());
         self.partial.extend_from_slice(&self.unread.split_to(missing));
-        (self.partial.len() >= length).then(|| self.partial.split_to(length).freeze())
+        match self.partial.len().cmp(&length) {
+            Ordering::Less => None,
+            // The buffer goes with the object: a tenant's long one must not stay as long as the watch.
+            Ordering::Equal => Some(std::mem::take(&mut self.partial).freeze()),
+            Ordering::Greater => Some(self.partial.split_to(length).freeze()),
+        }
     }
 
     /// The next byte.

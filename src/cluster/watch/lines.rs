@@ -32,7 +32,8 @@ impl Lines {
                 piece
             } else {
                 self.partial.extend_from_slice(&piece);
-                self.partial.split().freeze()
+                // The buffer goes with the line: a tenant's long one must not stay as long as the watch.
+                std::mem::take(&mut self.partial).freeze()
             };
             if !line.is_empty() {
                 return Ok(Some(line));
