@@ -20,12 +20,14 @@ pub(super) fn count_of(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX })
 }
 
-/// Reads a time, or none. Go prints years up to 9999, the last day of which is beyond [`Timestamp::MAX`].
+/// Reads a time, or none. API servers also store years that have more than four digits, and negative ones: a time of a year
+/// between 0 and 9999 may have been sent with an offset.
 pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
     match text.parse() {
         Ok(time) => Ok(Some(time)),
-        Err(_) if text.starts_with("9999-12-3") => Ok(Some(Timestamp::MAX)),
+        Err(_) if text.starts_with('-') => Ok(Some(Timestamp::MIN)),
+        Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => Ok(Some(Timestamp::MAX)),
         Err(error) => Err(D::Error::custom(error)),
     }
 }
@@ -76,7 +78,13 @@ mod tests {
 
     #[test]
     fn no_value_that_an_api_server_stores_makes_an_object_unreadable() {
-        for time in [LATEST, "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
+        let years = [
+            "-0001-12-31T12:00:00Z",
+            "0000-01-01T00:00:00Z",
+            "9999-12-30T22:00:00Z",
+            "10000-01-01T11:59:59Z",
+        ];
+        for time in years.into_iter().chain([LATEST]) {
             for number in [i64::from(i32::MIN), -1, i64::from(i32::MAX), i64::MIN, i64::MAX] {
                 let pod = pod(time, number).to_string();
                 PodDecoder::new("f").decode(pod.as_bytes()).unwrap();
