@@ -19,25 +19,25 @@ use std::time::Instant;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::workqueue::WorkQueue;
 
-/// So many inputs are tidied up, and if so many are left, urgent.
+/// An inbox with this many inputs is tidied up. If as many are left, it is urgent.
 const MANY: usize = 4096;
 
 /// An input of an inbox.
 pub trait Input {
-    /// What an input says of the order in which others may be handled.
-    fn order(&self) -> Order<'_>;
+    /// Which earlier inputs need not be handled once this one is.
+    fn replaces(&self) -> Replaces<'_>;
 }
 
-/// Which other inputs an input makes unnecessary.
+/// Which earlier inputs an input replaces.
 #[derive(Clone, Copy, Debug)]
-pub enum Order<'a> {
+pub enum Replaces<'a> {
     /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
     Shows(&'a Uid, u64),
-    /// The end of an object. What was shown before is another matter than what is shown after.
+    /// None. It is the end of an object, which must be handled between what was shown before and what is shown after.
     Ends(&'a Uid),
-    /// A boundary for all objects, such as the end of a list of them.
+    /// None. It is a boundary for all objects, such as the end of a list.
     Divides,
-    /// None.
+    /// None. It may be handled before or after readings.
     Any,
 }
 
@@ -98,24 +98,24 @@ impl<T: Input> Contents<T> {
         let mut shown: HashMap<&Uid, u64> = HashMap::default();
         let mut keeps: Vec<bool> = Vec::with_capacity(self.items.len());
         for item in self.items.iter().rev() {
-            let is_needed = match item.as_ref().map(Input::order) {
+            let is_needed = match item.as_ref().map(Input::replaces) {
                 None => false,
-                Some(Order::Shows(object, version)) => match shown.entry(object) {
+                Some(Replaces::Shows(object, version)) => match shown.entry(object) {
                     Entry::Occupied(later) if *later.get() >= version => false,
                     later => {
                         later.insert_entry(version);
                         true
                     }
                 },
-                Some(Order::Ends(object)) => {
+                Some(Replaces::Ends(object)) => {
                     shown.remove(object);
                     true
                 }
-                Some(Order::Divides) => {
+                Some(Replaces::Divides) => {
                     shown.clear();
                     true
                 }
-                Some(Order::Any) => true,
+                Some(Replaces::Any) => true,
             };
             keeps.push(is_needed);
         }

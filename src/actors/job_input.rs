@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inbox::{Input, Order};
+use super::inbox::{Input, Replaces};
 use crate::cluster::gate::Turn;
 use crate::cluster::reads::PodSpecReading;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
@@ -116,12 +116,12 @@ pub enum JobInput {
 }
 
 impl Input for JobInput {
-    fn order(&self) -> Order<'_> {
+    fn replaces(&self) -> Replaces<'_> {
         match self {
-            Self::Pod(pod) => Order::Shows(&pod.pod.uid, pod.pod.version),
-            Self::PodGone(pod) => Order::Ends(pod),
-            Self::RelistAccepted | Self::PodsListing | Self::PodsListed { .. } => Order::Divides,
-            _ => Order::Any,
+            Self::Pod(pod) => Replaces::Shows(&pod.pod.uid, pod.pod.version),
+            Self::PodGone(pod) => Replaces::Ends(pod),
+            Self::RelistAccepted | Self::PodsListing | Self::PodsListed { .. } => Replaces::Divides,
+            _ => Replaces::Any,
         }
     }
 }

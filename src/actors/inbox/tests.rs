@@ -4,20 +4,20 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 
 impl Input for &str {
-    fn order(&self) -> Order<'_> {
-        Order::Any
+    fn replaces(&self) -> Replaces<'_> {
+        Replaces::Any
     }
 }
 
 impl Input for i32 {
-    fn order(&self) -> Order<'_> {
-        Order::Any
+    fn replaces(&self) -> Replaces<'_> {
+        Replaces::Any
     }
 }
 
 impl Input for Arc<()> {
-    fn order(&self) -> Order<'_> {
-        Order::Any
+    fn replaces(&self) -> Replaces<'_> {
+        Replaces::Any
     }
 }
 
@@ -30,12 +30,12 @@ enum Seen {
 }
 
 impl Input for Seen {
-    fn order(&self) -> Order<'_> {
+    fn replaces(&self) -> Replaces<'_> {
         match self {
-            Self::Shown(object, version) => Order::Shows(object, *version),
-            Self::Gone(object) => Order::Ends(object),
-            Self::Listed => Order::Divides,
-            Self::Answer(_) => Order::Any,
+            Self::Shown(object, version) => Replaces::Shows(object, *version),
+            Self::Gone(object) => Replaces::Ends(object),
+            Self::Listed => Replaces::Divides,
+            Self::Answer(_) => Replaces::Any,
         }
     }
 }
