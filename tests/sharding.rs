@@ -235,9 +235,8 @@ async fn replicas_join_and_leave_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_replica_is_replaced_without_shard_selectors() {
-    let gates = [("ShardedListAndWatch".to_owned(), false)].into();
-    let mut yard = Yard::start(ApiServerConfig { feature_gates: gates, ..ApiServerConfig::default() }).await;
+async fn a_killed_replica_is_replaced() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1, 2]);
     yard.shared_by(&[0, 1, 2]).await;
     yard.create_jobs().await;

@@ -338,6 +338,13 @@ impl ApiError {
         ))
     }
 
+    /// 400: an admission webhook has refused the request, with a message of its own of so many bytes.
+    pub(crate) fn denied_by_webhook(bytes: usize) -> Self {
+        let message =
+            format!("admission webhook \"webhook.example.com\" denied the request: {}", "x".repeat(bytes));
+        Self::new(StatusCode::BAD_REQUEST, "", &message)
+    }
+
     /// A status that a test injects.
     pub(crate) fn injected(code: StatusCode) -> Self {
         let (reason, message) = match code {

@@ -43,6 +43,8 @@ pub(crate) enum FaultKind {
     Refuse(u16),
     /// Requests are refused after this long, as when a webhook gives no answer.
     FailWebhook(SignedDuration),
+    /// Requests are refused by a webhook with a message of so many bytes.
+    DenyByWebhook(usize),
     /// Writes are carried out but not answered.
     LoseReplies(bool),
     /// Connections break before the request is handled.
@@ -78,6 +80,7 @@ impl TimedFault {
                 Fault::Refuse(http::StatusCode::from_u16(code).unwrap_or(unavailable))
             }
             FaultKind::FailWebhook(after) => Fault::FailWebhook(after.unsigned_abs()),
+            FaultKind::DenyByWebhook(bytes) => Fault::DenyByWebhook(bytes),
             FaultKind::LoseReplies(_) => Fault::LoseReplies,
             FaultKind::Partition(_) => Fault::Partition,
             FaultKind::ExpireWatches(_) => Fault::ExpireWatches,

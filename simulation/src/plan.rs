@@ -51,8 +51,8 @@ pub struct Settings {
     pub replaces_built_in: bool,
     /// Writes per second; 0 for no limit.
     pub qps: u32,
-    /// Whether the API server serves `shardSelector` and streaming lists.
-    pub modern: bool,
+    /// Whether the API server serves streaming lists.
+    pub streams_lists: bool,
     /// Longest time that a container runs.
     pub longest_run: Duration,
     /// From then on nothing breaks any more.

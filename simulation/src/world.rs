@@ -209,10 +209,9 @@ impl World {
     /// # Errors
     /// When the operating system gives no runtime.
     pub fn new(plan: Plan, keeps_log: bool) -> std::io::Result<Self> {
-        let gates = ["ShardedListAndWatch", "WatchList"];
         let server = ApiServer::new(InProcessConfig {
             seed: plan.seed,
-            feature_gates: gates.map(|gate| (gate.to_owned(), plan.settings.modern)).into(),
+            feature_gates: [("WatchList".to_owned(), plan.settings.streams_lists)].into(),
             ..InProcessConfig::default()
         })?;
         let slot = |_| Slot {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::job_cache::Source;
 use crate::sharding::ShardId;
 
 /// Whether the Jobs of a shard have been shown as they were when it was claimed. Clones share it.
@@ -42,11 +41,9 @@ impl CatchUp {
         self.0.remove(&shard);
     }
 
-    /// Takes in that a watch has shown everything before `version`. Returns the shards that have caught up by that.
-    pub fn shown(&mut self, of: Source, version: u64) -> Vec<ShardId> {
-        let has_caught_up =
-            |shard: &ShardId, claimed: &u64| *claimed <= version && of.is_none_or(|of| of == *shard);
-        let caught_up = self.0.iter().filter(|(shard, claimed)| has_caught_up(shard, claimed));
+    /// Takes in that the watch has shown everything before `version`. Returns the shards that have caught up by that.
+    pub fn shown(&mut self, version: u64) -> Vec<ShardId> {
+        let caught_up = self.0.iter().filter(|(_, claimed)| **claimed <= version);
         let caught_up: Vec<ShardId> = caught_up.map(|(shard, _)| *shard).collect();
         caught_up.iter().for_each(|shard| self.left(*shard));
         caught_up
@@ -64,10 +61,10 @@ mod tests {
         catch_up.claimed(first, 10);
         catch_up.claimed(second, 20);
         catch_up.claimed(third, 20);
-        assert_eq!(catch_up.shown(None, 9), []);
-        assert_eq!(catch_up.shown(None, 10), [first]);
-        assert_eq!(catch_up.shown(Some(second), 30), [second], "a watch of one shard says nothing of others");
+        assert_eq!(catch_up.shown(9), []);
+        assert_eq!(catch_up.shown(10), [first]);
         catch_up.left(third);
-        assert_eq!(catch_up.shown(None, 30), [], "each is told once");
+        assert_eq!(catch_up.shown(30), [second]);
+        assert_eq!(catch_up.shown(30), [], "each is told once");
     }
 }

@@ -14,9 +14,6 @@ use crate::job::spec::JobSpec;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardId;
 
-/// Where Jobs come from: the list and watch of one shard, or of all.
-pub type Source = Option<ShardId>;
-
 /// The Jobs that a replica sees.
 #[derive(Debug)]
 pub struct JobCache {
@@ -24,8 +21,7 @@ pub struct JobCache {
     loads: LoadBoard,
     shards: BTreeMap<ShardId, ShardJobs>,
     statuses: StatusShares,
-    /// The lists in progress.
-    relists: BTreeMap<Source, Relist<UidSet>>,
+    relist: Relist<UidSet>,
 }
 
 /// The Jobs of a shard.
@@ -46,20 +42,18 @@ impl ShardJobs {
 impl JobCache {
     /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
-        let (shards, relists) = (BTreeMap::new(), BTreeMap::new());
-        Self { config, loads, shards, statuses: StatusShares::default(), relists }
+        let (shards, relist) = (BTreeMap::new(), Relist::default());
+        Self { config, loads, shards, statuses: StatusShares::default(), relist }
     }
 
     /// A list begins.
-    pub fn restart(&mut self, source: Source) {
-        self.relists.entry(source).or_default().begin();
+    pub fn restart(&mut self) {
+        self.relist.begin();
     }
 
     /// The list in progress shows a Job that cannot be read.
-    pub fn mark(&mut self, source: Source, uid: &Uid) {
-        if let Some(relist) = self.relists.get_mut(&source) {
-            relist.mark(uid);
-        }
+    pub fn mark(&mut self, uid: &Uid) {
+        self.relist.mark(uid);
     }
 
     /// The Job of this UID, if it is known.
@@ -67,18 +61,10 @@ impl JobCache {
         self.shards.get(&self.config.shards.shard_of(&uid.to_string()))?.jobs.get(uid)
     }
 
-    /// Takes in a Job. Returns it as it is kept, with its shard, or `None` if it belongs to a shard other than the source's:
-    /// not every API server honours `shardSelector`.
-    pub fn insert(
-        &mut self,
-        source: Source,
-        mut job: Arc<ObservedJob>,
-    ) -> Option<(ShardId, Arc<ObservedJob>)> {
+    /// Takes in a Job. Returns it as it is kept, with its shard.
+    pub fn insert(&mut self, mut job: Arc<ObservedJob>) -> (ShardId, Arc<ObservedJob>) {
         let id = self.config.shards.shard_of(&job.uid.to_string());
-        if source.is_some_and(|source| source != id) {
-            return None;
-        }
-        self.mark(source, &job.uid);
+        self.mark(&job.uid);
         let known = self.shards.entry(id).or_default();
         known.jobs.get(&job.uid).into_iter().for_each(|before| self.statuses.leave(before));
         if self.config.manages(job.managed_by.as_deref()) {
@@ -95,7 +81,7 @@ impl JobCache {
         }
         let before = known.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, self.work(&job), before);
-        Some((id, job))
+        (id, job)
     }
 
     /// Removes a Job that is gone. Returns its shard, if the Job was known.
@@ -108,10 +94,8 @@ impl JobCache {
     }
 
     /// A list is complete. Returns the known Jobs that are not in it.
-    pub fn sweep(&mut self, source: Source) -> Vec<Uid> {
-        let Some(relist) = self.relists.get_mut(&source) else { return Vec::new() };
-        let covered = self.shards.iter().filter(|(shard, _)| source.is_none_or(|source| source == **shard));
-        relist.sweep(covered.flat_map(|(_, shard)| shard.jobs.keys()))
+    pub fn sweep(&mut self) -> Vec<Uid> {
+        self.relist.sweep(self.shards.values().flat_map(|shard| shard.jobs.keys()))
     }
 
     /// The Jobs of a shard.
@@ -124,11 +108,10 @@ impl JobCache {
         self.shards.iter().flat_map(|(id, known)| known.jobs.values().map(|job| (*id, job)))
     }
 
-    /// Forgets a shard, and the list in progress of its own source.
+    /// Forgets the Jobs of a shard.
     pub fn forget(&mut self, shard: ShardId) {
         let jobs = self.shards.remove(&shard).unwrap_or_default().jobs;
         jobs.values().for_each(|job| self.statuses.leave(job));
-        self.relists.remove(&Some(shard));
         self.loads.write(shard, 0);
     }
 
@@ -188,15 +171,15 @@ mod tests {
             ("a", ours, 7, 9),
             ("c", ours, 4, 9),
         ] {
-            cache.insert(None, seen(uid, manager, succeeded));
+            cache.insert(seen(uid, manager, succeeded));
             assert_eq!(total(), work, "{uid} {succeeded}");
         }
         for removed in [true, false] {
             assert_eq!((cache.remove(&"c".into()).is_some(), total()), (removed, 3));
         }
-        cache.restart(None);
-        cache.insert(None, seen("b", others, 0));
-        let missing = cache.sweep(None);
+        cache.restart();
+        cache.insert(seen("b", others, 0));
+        let missing = cache.sweep();
         assert_eq!(missing, ["a".into()]);
         cache.forget(config.shards.shard_of("a"));
         assert_eq!(total(), 0);
@@ -232,7 +215,7 @@ mod tests {
         let config =
             ControllerConfig { controller_name: BUILT_IN_CONTROLLER.into(), ..ControllerConfig::default() };
         let mut cache = JobCache::new(Arc::new(config), LoadBoard::new(ControllerConfig::default().shards));
-        let mut insert = |job: Arc<ObservedJob>| cache.insert(None, job).unwrap().1;
+        let mut insert = |job: Arc<ObservedJob>| cache.insert(job).1;
         for uid in ["a", "b", "c", "d", "e", "f", "g"] {
             assert!(!is_left_alone(&insert(large(uid, "n", 100_000, "X"))), "{uid}");
         }
@@ -258,10 +241,10 @@ mod tests {
         );
         assert_eq!(cache.fitting("n"), None);
         // Room for one of them becomes free.
-        cache.insert(None, large("a", "n", 100_000, "Failed"));
+        cache.insert(large("a", "n", 100_000, "Failed"));
         let next = cache.fitting("n").unwrap();
         assert_eq!((&**next.namespace(), next.uid()), ("n", &Uid::from("i")), "the shortest");
-        assert!(!is_left_alone(&cache.insert(None, large("i", "n", 70_000, "X")).unwrap().1));
+        assert!(!is_left_alone(&cache.insert(large("i", "n", 70_000, "X")).1));
         assert_eq!(cache.fitting("n"), None);
         cache.remove(&"b".into());
         assert_eq!(cache.fitting("n").map(|job| job.uid().clone()), Some("h".into()));
@@ -284,6 +267,6 @@ mod tests {
         let job = large("a", "n", 100_000, "X");
         // Somebody else may have it, too.
         let _shared = job.clone();
-        assert_eq!(lists(&cache.insert(None, job).unwrap().1), 0);
+        assert_eq!(lists(&cache.insert(job).1), 0);
     }
 }

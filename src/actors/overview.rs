@@ -1,7 +1,6 @@
 //! What the page at `/` shows: replicas, shards, hand-overs, the write gate, and a part of the Jobs.
 //!
-//! A replica knows all Leases, and so the owners of all shards. Of Jobs it knows those that it watches: all of
-//! them, or those of its shards where the API server serves `shardSelector`. Why a Job waits is known to the
+//! A replica knows all Leases, and so the owners of all shards, and all Jobs. Why a Job waits is known to the
 //! owner of its shard alone. [`merge`] puts the overviews of several replicas together.
 
 mod jobs;
@@ -119,9 +118,7 @@ pub struct GateOverview {
 /// The Jobs that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsOverview {
-    /// How many shards the Jobs are of.
-    pub shards: usize,
-    /// Jobs of these shards.
+    /// All of them.
     pub total: usize,
     /// Jobs that the search finds, by phase.
     pub phases: BTreeMap<Phase, usize>,

@@ -111,17 +111,13 @@ impl ReplicaProbe {
         let leases = self.lease_manager.board().read();
         let mut overview = overview::of_leases(&self.config, &leases, &view, self.boot_clock.now());
         overview.gates.push(overview::gate(&self.config, &self.metrics));
-        let (shards, own) = (overview.shards.len(), view.owned());
-        let of_all_shards = jobs.of_all_shards;
         // Of very many Jobs it takes a while, and heartbeats leave from these threads.
         let selected = tokio::task::spawn_blocking(move || overview::select(&jobs, &query)).await;
         let Ok((jobs, by_shard)) = selected else { return overview };
         for shard in &mut overview.shards {
-            let known = of_all_shards || shard.state.is_some();
-            shard.jobs = known.then(|| by_shard.get(&shard.shard).copied().unwrap_or_default());
+            shard.jobs = Some(by_shard.get(&shard.shard).copied().unwrap_or_default());
         }
         overview.jobs = jobs;
-        overview.jobs.shards = if of_all_shards { shards } else { own };
         overview
     }
 }

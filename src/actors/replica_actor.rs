@@ -1,8 +1,8 @@
 //! The actor of this replica: it starts and ends shard actors on the commands of the lease manager, and
 //! delivers every Job to its shard.
 //!
-//! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
-//! watched, and those of other replicas are cached until their shard is taken over.
+//! All Jobs of the cluster are watched, and those of other replicas are cached until their shard is taken over: so a
+//! hand-over needs no list of Jobs, and nobody else's Job takes more than its entry in the cache.
 
 mod doubtful;
 
@@ -22,7 +22,7 @@ use self::doubtful::DoubtfulJobs;
 use super::catch_up::CatchUp;
 use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
-use super::job_cache::{JobCache, Source};
+use super::job_cache::JobCache;
 use super::job_index::{JobIndex, Owner};
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
@@ -38,7 +38,6 @@ use super::waits::Waits;
 use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
-use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, Unserved};
 use crate::job::job_id::JobId;
@@ -51,8 +50,6 @@ use crate::sharding::ShardId;
 /// idempotent: a webhook that holds one up does not hold up the Jobs of others.
 const DRAIN_ANSWERS: u32 = 10;
 const DRAIN_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// Pause after a failed attempt to detect `shardSelector`.
-const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Reports on all shards.
 #[derive(Message)]
@@ -69,13 +66,11 @@ pub struct ListShards;
 #[rtype(result = "SeenJobs")]
 pub struct ReadJobs;
 
-/// The Jobs of this controller that a replica sees.
+/// The Jobs of this controller that a replica sees: those of all shards.
 #[derive(actix::MessageResponse, Debug, Default)]
 pub struct SeenJobs {
     /// The Jobs and their shards, in no order.
     pub jobs: Vec<(ShardId, Arc<ObservedJob>)>,
-    /// Those of other replicas' shards are among them.
-    pub of_all_shards: bool,
     /// Why Jobs of owned shards wait.
     pub waits: Vec<Waits>,
 }
@@ -85,29 +80,11 @@ pub struct SeenJobs {
 #[rtype(result = "()")]
 struct UnlabelledPods(BTreeMap<ShardId, CensusTaken>);
 
-/// Whether the API server serves `shardSelector`.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct ShardSelectorServed(bool);
-
-/// How Jobs are watched.
-///
-/// ```text
-///             the API server serves shardSelector
-///  Undecided ─────────────────────────────────────> PerShard
-///      │
-///      └──> Listing ────────> Listed
-///      else          synced
-/// ```
-enum JobFeed {
-    /// It is not known yet whether the API server serves `shardSelector`.
-    Undecided,
-    /// All Jobs in one watch; the first list is in progress.
-    Listing(Subscription),
-    /// All Jobs in one watch, and all are known.
-    Listed(Subscription),
-    /// Each shard has a watch of its own.
-    PerShard,
+/// The watch of all Jobs.
+struct JobFeed {
+    subscription: Subscription,
+    /// Its first list is complete.
+    is_listed: bool,
 }
 
 /// A shard that is ours.
@@ -133,8 +110,8 @@ struct OwnedShard {
 }
 
 enum ShardPhase {
-    /// Jobs are delivered to it, from a watch of its own in [`JobFeed::PerShard`].
-    Active { jobs: Option<Subscription> },
+    /// Jobs are delivered to it.
+    Active,
     /// It finishes the requests in flight, and gets no more Jobs.
     Draining,
 }
@@ -148,7 +125,8 @@ pub struct ReplicaActor {
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
     shards: BTreeMap<ShardId, OwnedShard>,
-    job_feed: JobFeed,
+    /// None before the actor has started.
+    job_feed: Option<JobFeed>,
     job_cache: JobCache,
     catch_up: CatchUp,
     census: Census,
@@ -175,30 +153,16 @@ impl ReplicaActor {
             job_index: Arc::default(),
             arbiters,
             shards: BTreeMap::new(),
-            job_feed: JobFeed::Undecided,
+            job_feed: None,
             catch_up: CatchUp::default(),
             census: Census::default(),
             doubtful: DoubtfulJobs::default(),
         })
     }
 
-    /// Asks the API server whether it serves `shardSelector`, until it answers.
-    fn detect_shard_selector(&self, ctx: &Context<Self>) {
-        let (cx, this) = (self.cx.clone(), ctx.address());
-        let selector = self.cx.config.shards.selector(ShardId(0));
-        self.unit.spawn("the detection of shardSelector", async move {
-            loop {
-                match cx.reads.narrows(Resource::JOBS, &selector).await {
-                    Ok(served) => return this.do_send(ShardSelectorServed(served)),
-                    Err(error) => tracing::warn!(%error, "cannot list Jobs"),
-                }
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-        });
-    }
-
-    fn watch_jobs(&self, of: Source, ctx: &Context<Self>) -> Subscription {
-        feed_jobs(&self.cx, of, ctx.address().recipient())
+    fn watch_jobs(&mut self, ctx: &Context<Self>) {
+        let subscription = feed_jobs(&self.cx, ctx.address().recipient());
+        self.job_feed = Some(JobFeed { subscription, is_listed: false });
     }
 
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &mut Context<Self>) {
@@ -219,18 +183,14 @@ impl ReplicaActor {
         };
         let actor =
             ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
-        let per_shard = matches!(self.job_feed, JobFeed::PerShard);
-        let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
-        let phase = ShardPhase::Active { jobs };
+        let phase = ShardPhase::Active;
         let (skipped, leaving) = (UidSet::default(), UidSet::default());
         let shard =
             OwnedShard { actor, phase, waits, lacks_census: true, skipped, leaving, fence, in_flight };
         self.shards.insert(id, shard);
-        if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
-            let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
-            jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
-        }
-        let are_listed = matches!(self.job_feed, JobFeed::Listed(_));
+        let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
+        jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
+        let are_listed = self.job_feed.as_ref().is_some_and(|feed| feed.is_listed);
         if are_listed && let Some(shard) = self.shards.get(&id) {
             shard.actor.do_send(JobsListed);
         }
@@ -263,21 +223,12 @@ impl ReplicaActor {
         for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
-        if matches!(self.job_feed, JobFeed::PerShard) {
-            self.job_cache.forget(id);
-        }
         Some(shard.actor)
     }
 
     /// Whether messages of this subscription still count.
-    fn receives(&self, of: Source, from: SubscriptionId) -> bool {
-        match (of, &self.job_feed) {
-            (None, JobFeed::Listing(all) | JobFeed::Listed(all)) => all.is(from),
-            (Some(id), JobFeed::PerShard) => self.shards.get(&id).is_some_and(
-                |shard| matches!(&shard.phase, ShardPhase::Active { jobs: Some(jobs) } if jobs.is(from)),
-            ),
-            _ => false,
-        }
+    fn receives(&self, from: SubscriptionId) -> bool {
+        self.job_feed.as_ref().is_some_and(|feed| feed.subscription.is(from))
     }
 
     /// Lets a shard finish its requests in flight, for as long as answers take at present, and ends it.
@@ -321,16 +272,16 @@ impl ReplicaActor {
         }
     }
 
-    /// Takes in that a watch of Jobs has shown everything before `version`.
-    fn shown(&mut self, of: Source, version: u64) {
-        for id in self.catch_up.shown(of, version) {
+    /// Takes in that the watch of Jobs has shown everything before `version`.
+    fn shown(&mut self, version: u64) {
+        for id in self.catch_up.shown(version) {
             if let Some(shard) = self.shards.get(&id) {
                 shard.actor.do_send(JobsCaughtUp);
             }
         }
     }
 
-    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
+    fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
         let namespace = job.namespace.clone();
         self.doubtful.is_readable(&job.uid);
         if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
@@ -338,15 +289,14 @@ impl ReplicaActor {
         {
             self.cx.pods_may_be_chosen();
         }
-        if let Some((shard, job)) = self.job_cache.insert(source, job) {
-            self.deliver(shard, job, arrived);
-        }
+        let (shard, job) = self.job_cache.insert(job);
+        self.deliver(shard, job, arrived);
         self.look_at_left_alone(&namespace, ctx);
     }
 
     /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>, arrived: Instant) {
-        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, skipped, leaving, .. }) =
+        let Some(OwnedShard { actor, phase: ShardPhase::Active, skipped, leaving, .. }) =
             self.shards.get_mut(&id)
         else {
             return;
@@ -398,9 +348,7 @@ impl ReplicaActor {
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.job_index = Arc::default();
         self.doubtful = DoubtfulJobs::default();
-        if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
-            self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
-        }
+        self.watch_jobs(ctx);
     }
 
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
@@ -416,19 +364,17 @@ impl ReplicaActor {
         self.look_at_left_alone(job.namespace(), ctx);
     }
 
-    fn jobs_listed(&mut self, source: Source, ctx: &mut Context<Self>) {
-        for uid in self.job_cache.sweep(source) {
+    fn jobs_listed(&mut self, ctx: &mut Context<Self>) {
+        for uid in self.job_cache.sweep() {
             if let Some(job) = self.job_cache.get(&uid) {
                 self.job_missing(job.id(), ctx);
             }
         }
-        self.job_feed = match std::mem::replace(&mut self.job_feed, JobFeed::Undecided) {
-            JobFeed::Listing(all) => JobFeed::Listed(all),
-            other => other,
-        };
-        let listed: Vec<ShardId> =
-            self.shards.keys().copied().filter(|id| source.is_none_or(|source| source == *id)).collect();
-        for id in listed {
+        if let Some(feed) = &mut self.job_feed {
+            feed.is_listed = true;
+        }
+        let ours: Vec<ShardId> = self.shards.keys().copied().collect();
+        for id in ours {
             if let Some(shard) = self.shards.get(&id) {
                 shard.actor.do_send(JobsListed);
             }
@@ -441,27 +387,7 @@ impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.detect_shard_selector(ctx);
-    }
-}
-
-impl Handler<ShardSelectorServed> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, ShardSelectorServed(served): ShardSelectorServed, ctx: &mut Self::Context) {
-        if !served {
-            self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
-            return;
-        }
-        self.job_feed = JobFeed::PerShard;
-        // Nobody knows all Jobs.
-        self.cx.pods_may_be_chosen();
-        let cx = &self.cx;
-        for (id, shard) in &mut self.shards {
-            if let ShardPhase::Active { jobs } = &mut shard.phase {
-                *jobs = Some(feed_jobs(cx, Some(*id), ctx.address().recipient()));
-            }
-        }
+        self.watch_jobs(ctx);
     }
 }
 
@@ -484,26 +410,26 @@ impl Handler<UnlabelledPods> for ReplicaActor {
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Jobs { of, from, arrived, changes }: Jobs, ctx: &mut Self::Context) {
-        if !self.receives(of, from) {
+    fn handle(&mut self, Jobs { from, arrived, changes }: Jobs, ctx: &mut Self::Context) {
+        if !self.receives(from) {
             return;
         }
         #[cfg(feature = "test-hooks")]
         self.cx.config.test_hooks.pass(Part::Replica);
         for change in changes {
             match change {
-                Change::Restarted => self.job_cache.restart(of),
-                Change::Listed(job) => self.job_seen(of, job, arrived, ctx),
+                Change::Restarted => self.job_cache.restart(),
+                Change::Listed(job) => self.job_seen(job, arrived, ctx),
                 Change::Applied(job) => {
-                    self.shown(of, job.version.order());
-                    self.job_seen(of, job, arrived, ctx);
+                    self.shown(job.version.order());
+                    self.job_seen(job, arrived, ctx);
                 }
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
-                Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
+                Change::Unreadable(job) => self.job_unreadable(&job, ctx),
                 Change::Deleted(job) => self.job_missing(job.id(), ctx),
                 Change::Synced { version } => {
-                    self.shown(of, version);
-                    self.jobs_listed(of, ctx);
+                    self.shown(version);
+                    self.jobs_listed(ctx);
                 }
             }
         }
@@ -562,7 +488,6 @@ impl Handler<ReadJobs> for ReplicaActor {
                 .filter(|(_, job)| ours(job))
                 .map(|(id, job)| (id, job.clone()))
                 .collect(),
-            of_all_shards: matches!(self.job_feed, JobFeed::Listing(_) | JobFeed::Listed(_)),
             waits: self.shards.values().map(|shard| shard.waits.clone()).collect(),
         }
     }

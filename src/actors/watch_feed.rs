@@ -27,7 +27,6 @@ use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::selector::Selector;
-use crate::sharding::ShardId;
 
 /// Most changes in one message.
 const MAX_CHANGES: usize = 256;
@@ -44,8 +43,6 @@ const IDLE_GAP: Duration = Duration::from_millis(10);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Jobs {
-    /// The shard that is watched; `None` for all.
-    pub of: Option<ShardId>,
     /// The subscription that sends them.
     pub from: SubscriptionId,
     /// When the watch brought them.
@@ -64,16 +61,15 @@ pub struct Outlines {
     pub changes: Vec<Change<JobOutline>>,
 }
 
-/// Feeds the Jobs of the cluster, or of one shard of it, to an actor until the subscription is dropped or the
-/// actor is gone. An API server that does not serve `shardSelector` shows Jobs of other shards, too.
-pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, to: Recipient<Jobs>) -> Subscription {
-    let selection = Selection {
-        shards: of.map(|shard| cx.config.shards.selector(shard).into()),
-        ..Selection::all(Resource::JOBS)
-    };
+/// Feeds the Jobs of the cluster to an actor until the subscription is dropped or the actor is gone.
+pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
     let arrived = StdInstant::now;
-    feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, arrived: arrived(), changes })
+    feed(cx, Selection::all(Resource::JOBS), decoder, to, move |from, changes| Jobs {
+        from,
+        arrived: arrived(),
+        changes,
+    })
 }
 
 /// Feeds outlines of all Jobs of the cluster to an actor.

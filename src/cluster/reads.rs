@@ -16,7 +16,6 @@ pub use super::list::ListError;
 use super::read_gate::ReadGate;
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
-use super::watch::Selection;
 use super::wire::{
     Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal,
 };
@@ -191,35 +190,6 @@ impl Reader {
         Ok(self.gate.read(&path, namespace, self.asker.clone(), read).await?)
     }
 
-    /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
-    /// `shardInfo` means that it ignored the selector.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub async fn narrows(&self, resource: Resource, selector: &str) -> Result<bool, ReadError> {
-        #[derive(serde::Deserialize)]
-        struct List {
-            metadata: Metadata,
-        }
-        #[derive(serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata {
-            shard_info: Option<serde::de::IgnoredAny>,
-        }
-        let selection = Selection { shards: Some(selector.into()), ..Selection::all(resource) };
-        let request = selection.request(&[("limit", "1")])?;
-        let _turn = self.gate.turn(None, self.asker.as_ref()).await;
-        match self.send("list", resource, request, None).await {
-            Ok(Some(json)) => {
-                let list: List = serde_json::from_slice(&json).map_err(DecodeError::from)?;
-                Ok(list.metadata.shard_info.is_some())
-            }
-            Ok(None) => Ok(false),
-            Err(NoObject::Refused(refusal)) if refusal.code == 400 => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     async fn send(
         &self,
         verb: &'static str,
@@ -256,6 +226,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::test_api::TestApi;
+    use crate::cluster::watch::Selection;
 
     /// A reader that gets these answers, one after the other.
     fn reader(answers: impl IntoIterator<Item = (u16, Value)>) -> (Reader, TestApi) {

@@ -3,7 +3,7 @@
 //! The first list is a streaming list where the API server serves those (`sendInitialEvents`) and its caches are not
 //! behind, else a plain one in one piece. A watch that breaks is resumed from the last version seen. The watcher
 //! relists only when the API server no longer has that version (410). kube's `runtime::watcher` would do the same over full-size
-//! objects in owned strings, without `shardSelector`, byte counts or the seam to a simulated network.
+//! objects in owned strings, without byte counts or the seam to a simulated network.
 
 mod event;
 mod frames;

@@ -1,6 +1,6 @@
 //! The shard of a Job: the top bits of the 64-bit FNV-1a hash of its UID.
 //!
-//! Kubernetes' `shardSelector` hashes the same way, so a shard is one range of its hash space.
+//! Kubernetes' `shardSelector` (alpha in 1.36) hashes the same way, so a shard is one range of its hash space.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -62,14 +62,6 @@ impl ShardCount {
         // A single shard shifts by all 64 bits, for which `checked_shr` returns `None`.
         ShardId(hasher.finish().checked_shr(64 - self.bits).map_or(0, |top| top as u32))
     }
-
-    /// `shardSelector` of the objects of a shard (alpha since Kubernetes 1.36): the half-open range of their
-    /// hashes.
-    pub fn selector(self, shard: ShardId) -> String {
-        let width = 1_u128 << (64 - self.bits);
-        let start = u128::from(shard.0) * width;
-        format!("shardRange(object.metadata.uid,'0x{start:016x}','0x{:016x}')", start + width)
-    }
 }
 
 impl Default for ShardCount {
@@ -109,16 +101,6 @@ mod tests {
         {
             assert_eq!(four.shard_numbered(label), shard.map(ShardId), "{label:?}");
         }
-    }
-
-    #[test]
-    fn a_shard_is_a_range_of_hashes() {
-        let four = ShardCount::new(4).unwrap();
-        let range = |from, to| format!("shardRange(object.metadata.uid,'0x{from}','0x{to}')");
-        assert_eq!(four.selector(ShardId(1)), range("4000000000000000", "8000000000000000"));
-        assert_eq!(four.selector(ShardId(3)), range("c000000000000000", "10000000000000000"));
-        let one = ShardCount::new(1).unwrap();
-        assert_eq!(one.selector(ShardId(0)), range("0000000000000000", "10000000000000000"));
     }
 
     #[test]

@@ -214,14 +214,3 @@ async fn a_page_without_answers_says_so_and_recovers() {
     model.pause(false);
     browser.until("document.querySelector('#live-text').textContent === 'live'").await;
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_knows_a_part_of_the_jobs_says_so() {
-    let Some(mut browser) = Browser::start().await else { return };
-    let model = Model::partial().await;
-    browser.open(&model.url).await;
-    let said = "document.querySelector('#coverage').checkVisibility() && document.querySelector('#coverage').textContent";
-    browser
-        .until(&format!("({said}) !== false && ({said}).includes('22 of 64 shards, those of yardmaster-0')"))
-        .await;
-}

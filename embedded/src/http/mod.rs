@@ -88,6 +88,9 @@ async fn respond(
                 tokio::time::sleep(after).await;
                 return Ok(Reply::error(Accept::JSON, &ApiError::webhook_timeout(after)));
             }
+            Fault::DenyByWebhook(bytes) => {
+                return Ok(Reply::error(Accept::JSON, &ApiError::denied_by_webhook(bytes)));
+            }
             Fault::Partition => return Err(Dropped),
             Fault::LoseReplies => lose_reply = true,
             Fault::ExpireWatches | Fault::HoldWatches => {}

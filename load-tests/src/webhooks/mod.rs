@@ -14,7 +14,7 @@ use http::Request;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
-use self::server::Webhooks;
+use self::server::{REFUSAL_BYTES, Webhooks};
 use crate::conclude;
 use crate::faults::{FaultKind, TimedFault};
 use crate::load::{Load, Wave};
@@ -83,8 +83,12 @@ impl Speed {
 /// A tenant's webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// Admits everything, late.
     Slow,
+    /// Never answers.
     Failing,
+    /// Refuses everything, with a message of [`server::REFUSAL_BYTES`].
+    Refusing,
 }
 
 /// Webhooks as the API server has them.
@@ -219,6 +223,7 @@ impl Admission {
                 let kind = match kind {
                     Kind::Slow => FaultKind::Delay(SignedDuration::try_from(*delay)?),
                     Kind::Failing => FaultKind::FailWebhook(SignedDuration::try_from(*timeout)?),
+                    Kind::Refusing => FaultKind::DenyByWebhook(REFUSAL_BYTES),
                 };
                 stage.ground.inject(&TimedFault::of_webhook(namespace, kind, ALWAYS)).await
             }

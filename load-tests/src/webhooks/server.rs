@@ -27,6 +27,8 @@ use super::Kind;
 /// Label of namespaces: which webhook is asked.
 const LABEL: &str = "load-tests.yardmaster.dev/webhook";
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+/// The message of a webhook that refuses.
+pub(crate) const REFUSAL_BYTES: usize = 16 << 20;
 /// Limit of the time until the API server asks a new webhook.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,16 +40,19 @@ pub(crate) struct Webhooks {
 }
 
 impl Kind {
+    const ALL: [Self; 3] = [Self::Slow, Self::Failing, Self::Refusing];
+
     fn name(self) -> &'static str {
         match self {
             Self::Slow => "slow",
             Self::Failing => "failing",
+            Self::Refusing => "refusing",
         }
     }
 }
 
 impl Webhooks {
-    /// Starts both webhooks, and tells the API server of them.
+    /// Starts a webhook of each kind, and tells the API server of them.
     pub(crate) async fn start(
         client: &kube::Client,
         name: &str,
@@ -83,7 +88,7 @@ impl Webhooks {
         };
         let configuration = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": name}, "webhooks": [webhook(Kind::Slow), webhook(Kind::Failing)],
+            "metadata": {"name": name}, "webhooks": Kind::ALL.map(webhook),
         });
         let request = Request::post(CONFIGURATIONS).body(configuration.to_string().into_bytes())?;
         let _created: Value = client.request(request).await.context("cannot configure webhooks")?;
@@ -113,6 +118,9 @@ impl Webhooks {
                     eprintln!("{}", status.message);
                     return Ok(());
                 }
+                Err(kube::Error::Api(status)) if status.code == 400 && kind == Kind::Refusing => {
+                    return Ok(());
+                }
                 Err(error) => return Err(error).context("the webhook does not work"),
                 Ok(_) if begun.elapsed() > PATIENCE => bail!("the webhook is not asked"),
                 Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -120,7 +128,7 @@ impl Webhooks {
         }
     }
 
-    /// Takes both away.
+    /// Takes all away.
     pub(crate) async fn end(self, client: &kube::Client) -> Result<()> {
         let request = Request::delete(format!("{CONFIGURATIONS}/{}", self.name)).body(Vec::new())?;
         let _deleted: Value = client.request(request).await.context("cannot remove the webhooks")?;
@@ -146,18 +154,21 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, delay: Duration) {
     }
 }
 
-/// Admits everything after the delay, or never answers.
+/// Admits everything after the delay, refuses everything at length, or never answers.
 async fn review(request: Request<Incoming>, delay: Duration) -> Result<Response<Full<Bytes>>, Infallible> {
-    if request.uri().path() != format!("/{}", Kind::Slow.name()) {
-        return std::future::pending().await;
-    }
+    let asked = Kind::ALL.into_iter().find(|kind| request.uri().path() == format!("/{}", kind.name()));
+    let mut verdict = match asked {
+        Some(Kind::Slow) => json!({"allowed": true}),
+        Some(Kind::Refusing) => json!({"allowed": false, "status": {"message": "x".repeat(REFUSAL_BYTES)}}),
+        Some(Kind::Failing) | None => return std::future::pending().await,
+    };
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
-    tokio::time::sleep(delay).await;
-    let answer = json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-        "response": {"uid": review["request"]["uid"], "allowed": true},
-    });
+    verdict["uid"] = review["request"]["uid"].clone();
+    if asked == Some(Kind::Slow) {
+        tokio::time::sleep(delay).await;
+    }
+    let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": verdict});
     let mut response = Response::new(Full::from(answer.to_string()));
     let json = header::HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);

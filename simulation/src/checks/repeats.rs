@@ -53,6 +53,6 @@ fn what(request: &Request<bytes::Bytes>) -> Option<String> {
 
 /// What tells the lists and watches of a path apart, whatever version they begin at.
 fn selection(query: &str) -> String {
-    let selects = |part: &&str| part.starts_with("labelSelector") || part.starts_with("shardSelector");
+    let selects = |part: &&str| part.starts_with("labelSelector");
     query.split('&').filter(selects).collect::<Vec<_>>().join("&")
 }

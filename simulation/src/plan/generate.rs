@@ -27,7 +27,7 @@ pub fn generate(seed: u64) -> Plan {
         shards: chance.pick(&[1, 2, 4, 8]),
         replaces_built_in: chance.percent(50),
         qps: chance.pick(&[0, 0, 0, 20]),
-        modern: chance.percent(50),
+        streams_lists: chance.percent(50),
         longest_run: chance.millis(500..=20_000),
         calm_from: Time::ms(CALM_FROM),
         without_owner: WITHOUT_OWNER,

@@ -82,7 +82,7 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverv
     let listed = page(matching, query, |one, other| place(one).cmp(&place(other)));
     let waiting = |job| seen.waits.iter().find_map(|waits| waits.of(job));
     let items = listed.into_iter().map(|(shard, job)| outline(shard, job, waiting(job).as_ref()));
-    let jobs = JobsOverview { shards: 0, total, phases, matching: found, items: items.collect() };
+    let jobs = JobsOverview { total, phases, matching: found, items: items.collect() };
     (jobs, by_shard)
 }
 
@@ -205,7 +205,7 @@ mod tests {
                 _ => {}
             }
         }
-        SeenJobs { jobs, of_all_shards: true, waits: vec![waits] }
+        SeenJobs { jobs, waits: vec![waits] }
     }
 
     fn names(query: &JobQuery) -> Vec<String> {

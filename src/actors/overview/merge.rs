@@ -49,7 +49,7 @@ pub fn merge(parts: Vec<Overview>, query: &JobQuery) -> Overview {
         at: Timestamp::now(),
         from,
         replicas: replicas.into_values().collect(),
-        jobs: merge_jobs(jobs, shards.len(), query),
+        jobs: merge_jobs(jobs, query),
         shards,
         handovers,
         gates,
@@ -66,27 +66,21 @@ fn news(shard: &ShardOverview) -> (u64, bool, bool) {
     (shard.epoch, shard.state.is_some(), shard.jobs.is_some())
 }
 
-fn merge_jobs(parts: Vec<JobsOverview>, shards: usize, query: &JobQuery) -> JobsOverview {
-    // A replica that sees the Jobs of all shards needs no other, but for the reasons.
-    let sees_all = parts.iter().position(|part| part.shards == shards && shards > 0);
-    let (mut merged, mut items) = (JobsOverview::default(), BTreeMap::<String, JobOverview>::new());
-    for (number, part) in parts.into_iter().enumerate() {
-        if sees_all.is_none_or(|all| all == number) {
-            merged.shards += part.shards;
-            merged.total += part.total;
-            merged.matching += part.matching;
-            for (phase, count) in part.phases {
-                *merged.phases.entry(phase).or_default() += count;
-            }
+/// Every replica sees all Jobs, but one that has just started. Why a Job waits is known to one of them.
+fn merge_jobs(parts: Vec<JobsOverview>, query: &JobQuery) -> JobsOverview {
+    let mut items = BTreeMap::<String, JobOverview>::new();
+    let mut merged = JobsOverview::default();
+    for JobsOverview { total, phases, matching, items: seen } in parts {
+        if total > merged.total {
+            merged = JobsOverview { total, phases, matching, items: Vec::new() };
         }
-        for job in part.items {
+        for job in seen {
             let known = items.entry(job.uid.clone()).or_insert_with(|| job.clone());
             if known.reason.is_none() {
                 *known = job;
             }
         }
     }
-    merged.shards = merged.shards.min(shards);
     merged.items = page(items.into_values().collect(), query, |one, other| place(one).cmp(&place(other)));
     merged
 }
@@ -122,7 +116,7 @@ mod tests {
     }
 
     /// The overview of a replica that owns one of two shards.
-    fn part(identity: &str, own: u32, shards: usize, jobs: Vec<JobOverview>) -> Overview {
+    fn part(identity: &str, own: u32, jobs: Vec<JobOverview>) -> Overview {
         let age = |of: &str| if of == identity { 10 } else { 900 };
         let replica = |of: &str| ReplicaOverview {
             identity: of.into(),
@@ -155,7 +149,6 @@ mod tests {
             handovers: vec![handover],
             gates: Vec::new(),
             jobs: JobsOverview {
-                shards,
                 total: jobs.len(),
                 phases: BTreeMap::from([(Phase::Waiting, jobs.len())]),
                 matching: jobs.len(),
@@ -165,19 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn two_halves_are_a_whole() {
+    fn what_each_knows_is_put_together() {
         let query = JobQuery { offset: 1, limit: 2, ..JobQuery::default() };
         assert_eq!(whole_pages(&query), JobQuery { limit: 3, ..JobQuery::default() });
-        let a = part("a", 0, 1, vec![job("k", 0, None), job("m", 0, None)]);
-        let b = part("b", 1, 1, vec![job("j", 1, None), job("l", 1, Some("Refused"))]);
+        let all = |reasons: [Option<&str>; 4]| {
+            let jobs = ["j", "k", "l", "m"].into_iter().zip([1, 0, 1, 0]).zip(reasons);
+            jobs.map(|((name, shard), reason)| job(name, shard, reason)).collect::<Vec<_>>()
+        };
+        let a = part("a", 0, all([None; 4]));
+        let b = part("b", 1, all([None, None, Some("Refused"), None]));
         for parts in [vec![a.clone(), b.clone()], vec![b, a]] {
             let whole = merge(parts, &query);
             assert_eq!(whole.replicas.iter().map(|one| one.heartbeat_age_ms).collect::<Vec<_>>(), [10, 10]);
-            assert!(whole.shards.iter().all(|shard| shard.state.is_some() && shard.jobs == Some(2)));
+            assert!(whole.shards.iter().all(|shard| shard.state.is_some() && shard.jobs == Some(4)));
             let handovers: Vec<_> = whole.handovers.iter().map(|one| one.syncing_ms).collect();
             assert_eq!(handovers, [Some(80)], "both have seen the same one");
             let jobs = whole.jobs;
-            assert_eq!((jobs.shards, jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 4, 4, 4));
+            assert_eq!((jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (4, 4, 4));
             assert_eq!(jobs.items.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["k", "l"]);
         }
     }
@@ -186,10 +183,10 @@ mod tests {
     fn jobs_that_several_replicas_see_count_once() {
         let query = JobQuery { limit: 9, ..JobQuery::default() };
         let seen = |reasons: [Option<&str>; 2]| vec![job("k", 0, reasons[0]), job("l", 1, reasons[1])];
-        let a = part("a", 0, 2, seen([Some("PodBackoff"), None]));
-        let b = part("b", 1, 2, seen([None, Some("Refused")]));
+        let a = part("a", 0, seen([Some("PodBackoff"), None]));
+        let b = part("b", 1, seen([None, Some("Refused")]));
         let jobs = merge(vec![a, b], &query).jobs;
-        assert_eq!((jobs.shards, jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 2, 2, 2));
+        assert_eq!((jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 2, 2));
         let reasons: Vec<_> = jobs.items.iter().map(|job| job.reason.as_deref()).collect();
         assert_eq!(reasons, [Some("PodBackoff"), Some("Refused")]);
     }

@@ -7,8 +7,7 @@ use std::time::Instant;
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{JobFeed, ReplicaActor};
-use crate::actors::job_cache::Source;
+use super::ReplicaActor;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedJob, Unreadable};
@@ -35,7 +34,6 @@ impl DoubtfulJobs {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct JobReadable {
-    source: Source,
     job: JobId,
     found: Option<Arc<ObservedJob>>,
 }
@@ -50,10 +48,10 @@ pub(super) struct JobSought {
 
 impl ReplicaActor {
     /// Takes in a Job that exists and cannot be read: it stays as it was.
-    pub(super) fn job_unreadable(&mut self, source: Source, job: &Unreadable, ctx: &Context<Self>) {
-        self.job_cache.mark(source, &job.uid);
+    pub(super) fn job_unreadable(&mut self, job: &Unreadable, ctx: &Context<Self>) {
+        self.job_cache.mark(&job.uid);
         if !self.doubtful.unreadable.contains_key(&job.uid) {
-            self.read_again(source, job.as_job(), ctx);
+            self.read_again(job.as_job(), ctx);
         }
         let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
         let ours = self.job_cache.get(&job.uid).map_or(self.cx.config.replaces_built_in(), manages);
@@ -76,18 +74,16 @@ impl ReplicaActor {
     pub(super) fn look_at_left_alone(&mut self, namespace: &str, ctx: &Context<Self>) {
         let Some(job) = self.job_cache.fitting(namespace) else { return };
         if !self.doubtful.unreadable.contains_key(job.uid()) {
-            let shard = self.cx.config.shards.shard_of(&job.uid().to_string());
-            let source = matches!(self.job_feed, JobFeed::PerShard).then_some(shard);
-            self.read_again(source, job, ctx);
+            self.read_again(job, ctx);
         }
     }
 
-    fn read_again(&mut self, source: Source, job: JobId, ctx: &Context<Self>) {
+    fn read_again(&mut self, job: JobId, ctx: &Context<Self>) {
         let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid().clone());
         let task = self.unit.spawn("a reading of a Job", async move {
             let read = || cx.reads.find_job(&job);
             let found = cx.rereads.until_readable(job.namespace(), cx.api_backoff(), read).await;
-            this.do_send(JobReadable { source, job, found });
+            this.do_send(JobReadable { job, found });
         });
         self.doubtful.unreadable.insert(uid, AbortOnDropHandle::new(task));
     }
@@ -126,13 +122,12 @@ impl ReplicaActor {
 impl Handler<JobReadable> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, JobReadable { source, job, found }: JobReadable, ctx: &mut Self::Context) {
-        let is_ours = source.is_none_or(|shard| self.shards.contains_key(&shard));
-        if self.doubtful.unreadable.remove(job.uid()).is_none() || !is_ours {
+    fn handle(&mut self, JobReadable { job, found }: JobReadable, ctx: &mut Self::Context) {
+        if self.doubtful.unreadable.remove(job.uid()).is_none() {
             return;
         }
         match found {
-            Some(found) => self.job_seen(source, found, Instant::now(), ctx),
+            Some(found) => self.job_seen(found, Instant::now(), ctx),
             None => self.job_missing(job, ctx),
         }
     }

@@ -17,15 +17,12 @@ pub struct Selection {
     pub labels: Option<Box<str>>,
     /// `fieldSelector`.
     pub fields: Option<Box<str>>,
-    /// `shardSelector` (alpha since Kubernetes 1.36). API servers that do not know it ignore it, so the
-    /// consumer must filter the objects.
-    pub shards: Option<Box<str>>,
 }
 
 impl Selection {
     /// All objects of a resource in the whole cluster.
     pub fn all(resource: Resource) -> Self {
-        Self { resource, namespace: None, labels: None, fields: None, shards: None }
+        Self { resource, namespace: None, labels: None, fields: None }
     }
 
     /// Narrows the selection by a label selector.
@@ -39,11 +36,7 @@ impl Selection {
         parameters: &[(&str, &str)],
     ) -> Result<Request<Bytes>, http::Error> {
         let mut query = Serializer::new(String::new());
-        let selectors = [
-            ("labelSelector", &self.labels),
-            ("fieldSelector", &self.fields),
-            ("shardSelector", &self.shards),
-        ];
+        let selectors = [("labelSelector", &self.labels), ("fieldSelector", &self.fields)];
         for (name, value) in selectors {
             if let Some(value) = value {
                 query.append_pair(name, value);

@@ -137,7 +137,6 @@ async fn the_page_follows_handovers_of_a_real_cluster() {
     cluster.create_jobs().await;
     browser.until("document.querySelector('#range').textContent === '1–50 of 1,000 Jobs'").await;
     browser.until("document.querySelector('#phases [value=suspended] b').textContent === '900'").await;
-    browser.until("document.querySelector('#coverage').hidden").await;
     browser.until("Number(document.querySelector('#phases [value=complete] b').textContent) > 0").await;
 
     // One controller after another goes: at the best of these times, the page is as fast as it is meant to be. On a

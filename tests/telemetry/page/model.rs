@@ -31,8 +31,6 @@ struct State {
     jobs: u32,
     /// Everybody's names and messages.
     hostile: bool,
-    /// The shards whose Jobs are shown.
-    shown: u32,
     /// How often all shards have changed hands.
     turns: AtomicU64,
     answers: AtomicU64,
@@ -42,25 +40,19 @@ struct State {
 impl Model {
     /// A cluster with so many Jobs.
     pub(super) async fn serve(jobs: u32) -> Self {
-        Self::with(jobs, false, SHARDS).await
+        Self::with(jobs, false).await
     }
 
     /// A cluster in which everything that somebody can choose is an attack.
     pub(super) async fn hostile() -> Self {
-        Self::with(60, true, SHARDS).await
+        Self::with(60, true).await
     }
 
-    /// A replica that sees the Jobs of its own shards.
-    pub(super) async fn partial() -> Self {
-        Self::with(60, false, 22).await
-    }
-
-    async fn with(jobs: u32, hostile: bool, shown: u32) -> Self {
+    async fn with(jobs: u32, hostile: bool) -> Self {
         let state = Arc::new(State {
             started: Timestamp::now(),
             jobs,
             hostile,
-            shown,
             turns: AtomicU64::new(1),
             answers: AtomicU64::new(0),
             paused: AtomicBool::new(false),
@@ -201,7 +193,7 @@ impl State {
             owner: Some(self.owner(shard, turn)),
             epoch: turn,
             state: Some(if shard == 40 { "syncing" } else { "active" }.into()),
-            jobs: (shard < self.shown).then_some(self.jobs as usize / SHARDS as usize),
+            jobs: Some(self.jobs as usize / SHARDS as usize),
         };
         let (total, limit) = (all.len(), query.limit);
         Overview {
@@ -213,7 +205,6 @@ impl State {
             handovers: (0..SHARDS).map(handover).collect(),
             gates: (0..3).map(gate).collect(),
             jobs: JobsOverview {
-                shards: self.shown as usize,
                 total,
                 phases,
                 matching: total,

@@ -1,4 +1,4 @@
-//! An admission webhook for the tenant's pods that never answers.
+//! An admission webhook for the tenant's pods that never answers, or refuses them at length.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::ground::Ground;
 use crate::tenant::user::Tenant;
 use crate::tenant::yard::Yard;
 use crate::webhooks::Kind;
-use crate::webhooks::server::Webhooks;
+use crate::webhooks::server::{REFUSAL_BYTES, Webhooks};
 
 /// The API of admission webhooks.
 pub(super) const API: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -24,15 +24,18 @@ const LASTING: Duration = Duration::from_secs(60);
 pub(in crate::tenant) struct Aid(Option<Webhooks>);
 
 impl Aid {
-    pub(super) async fn prepare(ground: &mut Ground, yard: &Yard) -> Result<Self> {
+    pub(super) async fn prepare(kind: Kind, ground: &mut Ground, yard: &Yard) -> Result<Self> {
         let tenant = yard.tenant();
         if ground.is_embedded() {
-            let kind = FaultKind::FailWebhook(SignedDuration::try_from(TIMEOUT)?);
+            let kind = match kind {
+                Kind::Refusing => FaultKind::DenyByWebhook(REFUSAL_BYTES),
+                Kind::Failing | Kind::Slow => FaultKind::FailWebhook(SignedDuration::try_from(TIMEOUT)?),
+            };
             ground.inject(&TimedFault::of_webhook(&tenant, kind, LASTING)).await?;
             return Ok(Self(None));
         }
         let webhooks = Webhooks::start(&yard.admin, &tenant, Duration::ZERO, TIMEOUT).await?;
-        webhooks.admit(&yard.admin, &tenant, Kind::Failing).await?;
+        webhooks.admit(&yard.admin, &tenant, kind).await?;
         Ok(Self(Some(webhooks)))
     }
 

@@ -27,6 +27,7 @@ use self::admission::Aid;
 use super::user::{Scale, Tenant};
 use super::yard::Yard;
 use crate::ground::Ground;
+use crate::webhooks::Kind;
 
 /// An attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,6 +70,8 @@ pub(super) enum Attack {
     Environment,
     /// Jobs in a namespace whose admission webhook hangs.
     Webhooks,
+    /// Jobs in a namespace whose admission webhook refuses pods with messages of 16 MiB.
+    Refusals,
     /// Control characters in messages, reasons and annotations.
     Messages,
     /// Pods of other controllers with labels of shards.
@@ -119,7 +122,7 @@ impl Attack {
         let api = match self {
             Self::Gang => gang::API,
             // The embedded API server plays webhooks itself.
-            Self::Webhooks if !ground.is_embedded() => admission::API,
+            Self::Webhooks | Self::Refusals if !ground.is_embedded() => admission::API,
             _ => return Ok(None),
         };
         let client = ground.client("load-tests").await?;
@@ -130,7 +133,8 @@ impl Attack {
     /// Prepares it with the rights of an administrator.
     pub(super) async fn prepare(self, ground: &mut Ground, yard: &Yard) -> Result<Option<Aid>> {
         match self {
-            Self::Webhooks => Aid::prepare(ground, yard).await.map(Some),
+            Self::Webhooks => Aid::prepare(Kind::Failing, ground, yard).await.map(Some),
+            Self::Refusals => Aid::prepare(Kind::Refusing, ground, yard).await.map(Some),
             _ => Ok(None),
         }
     }
@@ -156,7 +160,7 @@ impl Attack {
             Self::OwnerCircles => circles::begin(tenant).await,
             Self::Gang => gang::begin(tenant).await,
             Self::Environment => sizes::environment(tenant).await,
-            Self::Webhooks => admission::begin(tenant).await,
+            Self::Webhooks | Self::Refusals => admission::begin(tenant).await,
             Self::Messages => text::begin(tenant).await,
             Self::ShardLabels => marks::shard_labels(tenant).await,
             Self::Policies => sizes::policies(tenant).await,
@@ -210,7 +214,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -230,6 +234,7 @@ const NAMES: [&str; 26] = [
     "gang",
     "environment",
     "webhooks",
+    "refusals",
     "messages",
     "shard-labels",
     "policies",

@@ -308,12 +308,6 @@
     setText(at("range"), jobs.items.length === 0 ? none : range);
     at("previous").disabled = query.offset === 0;
     at("next").disabled = last >= jobs.matching;
-    const partial = jobs.shards < overview.shards.length;
-    at("coverage").hidden = !partial;
-    const whose = overview.from.join(", ");
-    setText(at("coverage"), partial
-      ? `Shown are the Jobs of ${jobs.shards} of ${overview.shards.length} shards, those of ${whose}. The pages of the other replicas show theirs.`
-      : "");
   };
 
   const show = (overview) => {
