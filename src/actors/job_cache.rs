@@ -77,7 +77,7 @@ impl JobCache {
             self.statuses.enter(&mut job);
         } else if let Ok(job) = &mut Arc::make_mut(&mut job).job {
             job.drop_template();
-            job.status.drop_lists();
+            job.drop_weight();
         }
         let before = known.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, self.work(&job), before);
@@ -142,7 +142,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::wire::{Decoder as _, JobDecoder, Unserved};
+    use crate::cluster::wire::{Decoder as _, JobDecoder, LONGEST_STATUSES, Unserved};
     use crate::job::names::BUILT_IN_CONTROLLER;
 
     fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
@@ -257,6 +257,43 @@ mod tests {
             format!("{:?}", StatusShares::default()),
             "nothing is left"
         );
+    }
+
+    /// A Job whose policies and conditions are as long as those of one Job may be.
+    fn heavy(uid: &str, manager: Option<&str>, condition: &str) -> Arc<ObservedJob> {
+        let indexes: Vec<String> = (0..500).map(|index| (2 * index).to_string()).collect();
+        let rules = vec![json!({"succeededIndexes": indexes.join(",")}); 8];
+        let failure =
+            json!({"action": "Ignore", "onPodConditions": vec![json!({"type": "t", "status": "True"}); 400]});
+        let conditions = ["Suspended", condition].map(
+            |kind| json!({"type": kind, "status": "True", "reason": "r".repeat(900), "message": "m".repeat(9_000)}),
+        );
+        let job = json!({
+            "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "parallelism": 1, "completions": 3_000, "completionMode": "Indexed", "selector": {}, "managedBy": manager,
+                "template": {"spec": {}}, "successPolicy": {"rules": rules}, "podFailurePolicy": {"rules": [failure]},
+            },
+            "status": {"conditions": conditions},
+        });
+        JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn many_jobs_below_the_bounds_of_one_share_a_bound() {
+        let config = Arc::new(ControllerConfig::default());
+        let ours = Some(config.controller_name.as_str());
+        for (manager, condition, most_served) in
+            [(ours, "FailureTarget", 200), (ours, "Complete", 300), (Some("a/b"), "FailureTarget", 300)]
+        {
+            let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
+            (0..300).for_each(|number| _ = cache.insert(heavy(&number.to_string(), manager, condition)));
+            let kept = cache.all().map(|(_, job)| job.may_have_pods().unwrap().weight()).sum::<usize>();
+            // What is below the least that counts adds up, too.
+            assert!(kept < LONGEST_STATUSES + 300 * (8 << 10), "{manager:?} {condition}: {kept}");
+            let served = cache.all().filter(|(_, job)| !is_left_alone(job)).count();
+            assert!((most_served / 2..=most_served).contains(&served), "{manager:?} {condition}: {served}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ const COMPARED: usize = 64 << 10;
 pub struct JobIndex {
     jobs: DashMap<Uid, Entry>,
     /// Namespace -> Jobs there that may adopt pods, and whose selector does not require the Job's own UID.
-    choosing: DashMap<Arc<str>, BTreeMap<JobId, Selector>>,
+    choosing: DashMap<Arc<str>, BTreeMap<JobId, Arc<Selector>>>,
 }
 
 #[derive(Debug)]
@@ -38,13 +38,13 @@ struct Entry {
 #[derive(Debug, PartialEq)]
 enum Adopts {
     All,
-    Selected(Selector),
+    Selected(Arc<Selector>),
 }
 
 /// The part of a Job that the index needs.
 pub struct Owner<'a> {
     job: JobId,
-    selector: &'a Selector,
+    selector: &'a Arc<Selector>,
     /// Unfinished and not being deleted: may adopt pods.
     adopts: bool,
 }
@@ -57,7 +57,7 @@ impl<'a> From<&'a Job> for Owner<'a> {
 
 impl<'a> Owner<'a> {
     /// A Job with this selector. `adopts`: it is unfinished and not being deleted, so it may adopt pods.
-    pub fn new(job: JobId, selector: &'a Selector, adopts: bool) -> Self {
+    pub fn new(job: JobId, selector: &'a Arc<Selector>, adopts: bool) -> Self {
         Self { job, selector, adopts }
     }
 
@@ -156,7 +156,7 @@ impl JobIndex {
     fn adopter_by_selector(&self, pod: &ObservedPod) -> Option<JobId> {
         let choosing = self.choosing.get(&pod.namespace)?;
         let mut tried = 0;
-        let within_bounds = |(_, selector): &(&JobId, &Selector)| {
+        let within_bounds = |(_, selector): &(&JobId, &Arc<Selector>)| {
             tried += selector.cost();
             tried <= TRIED
         };

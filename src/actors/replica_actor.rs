@@ -353,6 +353,7 @@ impl ReplicaActor {
 
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
+        self.doubtful.is_gone(uid);
         self.job_index.remove(uid);
         self.job_cache.remove(uid);
         // Pods may wait for it although it was never read.

@@ -1,17 +1,19 @@
-//! The share of a namespace in the memory for statuses.
+//! The share of a namespace in the memory for statuses and policies.
 //!
 //! A status names indexes and UIDs, as many as fit into an object. A large Job needs that, so the bound is not one of a Job:
 //! the unfinished Jobs of a namespace share one. A Job that exceeds it is left alone, and keeps none of its lists.
+//!
+//! Policies and conditions have bounds for each Job, too. They share the same bound, since there may be very many Jobs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::cluster::wire::{LONGEST_STATUSES, ObservedJob, Unserved};
-use crate::job::status::JobStatus;
+use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
-/// The lists of a status that takes less memory weigh nothing. Almost all do.
-const LIGHT: usize = 16 << 10;
+/// A Job that takes less memory weighs nothing. Almost all do.
+const LIGHT: usize = 8 << 10;
 
 /// What the statuses of each namespace take.
 #[derive(Debug, Default)]
@@ -26,9 +28,14 @@ struct Share {
 }
 
 impl StatusShares {
-    /// Enters a Job of this controller. If its lists exceed the share of its namespace, it drops them, and is left alone.
+    /// Enters a Job of this controller. If it exceeds the share of its namespace, it drops its lists, policies and texts, and is left alone.
     pub fn enter(&mut self, job: &mut Arc<ObservedJob>) {
-        let weight = job.job.as_ref().map_or(0, |job| weight(&job.status));
+        if job.job.as_ref().is_ok_and(|job| weight(job) > 0 && job.status.finished().is_some())
+            && let Ok(job) = &mut Arc::make_mut(job).job
+        {
+            job.drop_policies();
+        }
+        let weight = job.job.as_ref().map_or(0, weight);
         if weight == 0 {
             return;
         }
@@ -45,7 +52,7 @@ impl StatusShares {
     pub fn leave(&mut self, job: &ObservedJob) {
         let Some(share) = self.0.get_mut(&job.namespace) else { return };
         match &job.job {
-            Ok(job) => share.taken = share.taken.saturating_sub(weight(&job.status)),
+            Ok(job) => share.taken = share.taken.saturating_sub(weight(job)),
             Err(Unserved::LongStatus { bytes, .. }) => {
                 _ = share.left_alone.remove(&(*bytes, job.uid.clone()))
             }
@@ -64,6 +71,6 @@ impl StatusShares {
     }
 }
 
-fn weight(status: &JobStatus) -> usize {
-    Some(status.list_bytes()).filter(|bytes| *bytes >= LIGHT).unwrap_or(0)
+fn weight(job: &Job) -> usize {
+    Some(job.weight()).filter(|bytes| *bytes >= LIGHT).unwrap_or(0)
 }

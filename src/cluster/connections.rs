@@ -39,9 +39,6 @@ const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many connections may wait for the next request: as many as writes may be in flight.
 const MAX_IDLE: usize = 256;
-/// Headers of an answer. Each warning of a webhook has one of its own, and an API server lets them have 4,096 characters
-/// together.
-const MAX_HEADERS: usize = 4_096 + 512;
 /// Shortest time between two renewals of all waiting connections.
 const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Beginning of the paths of Leases.
@@ -315,7 +312,6 @@ impl Access {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE)
-            .http1_max_headers(MAX_HEADERS)
             .build(self.connector.clone())
     }
 

@@ -36,6 +36,7 @@ pub mod fair_semaphore;
 pub mod fence;
 pub mod gate;
 mod impersonation;
+mod joined_reads;
 pub mod leases;
 mod list;
 mod measured;

@@ -2,13 +2,14 @@
 //! reads of Leases go their own way.
 
 mod lists;
+mod objects;
 mod pod_spec;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::Request;
 use tokio::time::{Instant, timeout};
 
 use super::answer_body::LongAnswers;
@@ -16,13 +17,13 @@ pub use super::list::ListError;
 use super::read_gate::ReadGate;
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
-use super::wire::{
-    Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal,
-};
+use super::wire::{DecodeError, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal};
 use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
+
+use self::objects::Kind;
 
 pub use self::lists::PodList;
 pub use self::pod_spec::PodSpecReading;
@@ -41,7 +42,7 @@ pub enum ReadError {
     Refused(Refusal),
     /// The answer was not understood.
     #[error(transparent)]
-    Unreadable(#[from] DecodeError),
+    Unreadable(Arc<DecodeError>),
     /// The list is not complete.
     #[error(transparent)]
     List(#[from] ListError),
@@ -50,14 +51,21 @@ pub enum ReadError {
     Name(#[from] http::Error),
 }
 
+impl From<DecodeError> for ReadError {
+    fn from(error: DecodeError) -> Self {
+        Self::Unreadable(Arc::new(error))
+    }
+}
+
 /// Reads objects. Clones share their turns.
 #[derive(Clone)]
 pub struct Reader {
     transport: Arc<dyn Transport>,
-    pods: PodDecoder,
-    jobs: JobDecoder,
+    pods: Kind<PodDecoder>,
+    jobs: Kind<JobDecoder>,
+    jobs_with_templates: Kind<JobDecoder>,
     metrics: Arc<Metrics>,
-    gate: ReadGate<Result<Option<Bytes>, NoObject>>,
+    gate: ReadGate,
     long_answers: LongAnswers,
     /// The Job that asks.
     asker: Option<JobId>,
@@ -87,11 +95,11 @@ impl Reader {
         jobs: JobDecoder,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let pods = PodDecoder::new(finalizer);
         Self {
             transport,
-            pods,
-            jobs,
+            pods: Kind::new(Resource::PODS, PodDecoder::new(finalizer), |pod| &pod.pod.uid),
+            jobs: Kind::new(Resource::JOBS, jobs.clone(), |job| &job.uid),
+            jobs_with_templates: Kind::new(Resource::JOBS, jobs.with_templates(), |job| &job.uid),
             metrics,
             gate: ReadGate::default(),
             long_answers: LongAnswers::default(),
@@ -110,8 +118,7 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub async fn get_job(&self, namespace: &str, name: &str) -> Result<Option<Arc<ObservedJob>>, ReadError> {
-        let json = self.get(Resource::JOBS, namespace, name).await?;
-        Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
+        self.jobs.get(self, namespace, name, None).await
     }
 
     /// A pod; `None` if there is none of this name.
@@ -119,8 +126,7 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub async fn get_pod(&self, namespace: &str, name: &str) -> Result<Option<Box<ObservedPod>>, ReadError> {
-        let json = self.get(Resource::PODS, namespace, name).await?;
-        Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
+        self.pods.get(self, namespace, name, None).await
     }
 
     /// The Job of this identity; `None` if there is none of this name, or if that has another UID, be it readable or not.
@@ -128,8 +134,7 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub async fn find_job(&self, job: &JobId) -> Result<Option<Arc<ObservedJob>>, ReadError> {
-        let json = self.find(Resource::JOBS, job.namespace(), job.name(), job.uid()).await?;
-        Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
+        self.jobs.get(self, job.namespace(), job.name(), Some(job.uid())).await
     }
 
     /// As [`find_job`](Self::find_job), with the template of its pods, however long that is.
@@ -137,8 +142,7 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`].
     pub async fn find_job_with_template(&self, job: &JobId) -> Result<Option<Arc<ObservedJob>>, ReadError> {
-        let json = self.find(Resource::JOBS, job.namespace(), job.name(), job.uid()).await?;
-        Ok(json.map(|json| self.jobs.clone().with_templates().decode(&json)).transpose()?)
+        self.jobs_with_templates.get(self, job.namespace(), job.name(), Some(job.uid())).await
     }
 
     /// The pod of this UID; `None` if there is none of this name, or if that is another one, be it readable or not.
@@ -151,43 +155,7 @@ impl Reader {
         name: &str,
         uid: &Uid,
     ) -> Result<Option<Box<ObservedPod>>, ReadError> {
-        let json = self.find(Resource::PODS, namespace, name, uid).await?;
-        Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
-    }
-
-    async fn find(
-        &self,
-        resource: Resource,
-        namespace: &str,
-        name: &str,
-        uid: &Uid,
-    ) -> Result<Option<Bytes>, ReadError> {
-        let is_another = |json: &Bytes| {
-            let found = serde_json::from_slice::<Bare<'_>>(json);
-            found.is_ok_and(|found| {
-                found.metadata.uid.as_deref().is_some_and(|found| Uid::from(found) != *uid)
-            })
-        };
-        Ok(self.get(resource, namespace, name).await?.filter(|json| !is_another(json)))
-    }
-
-    /// The JSON of an object of any resource; `None` if there is none of this name.
-    ///
-    /// # Errors
-    /// See [`ReadError`].
-    pub async fn get(
-        &self,
-        resource: Resource,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Bytes>, ReadError> {
-        let path = resource.object_path(namespace, name);
-        let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
-        let this = self.clone();
-        let namespace: Arc<str> = namespace.into();
-        let of = namespace.clone();
-        let read = async move { this.send("get", resource, request, Some(&of)).await };
-        Ok(self.gate.read(&path, namespace, self.asker.clone(), read).await?)
+        self.pods.get(self, namespace, name, Some(uid)).await
     }
 
     async fn send(
@@ -222,9 +190,11 @@ async fn in_time<T>(part: impl Future<Output = Result<T, TransportError>>) -> Re
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures::future::join_all;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::read_gate::AT_ONCE;
     use crate::cluster::test_api::TestApi;
     use crate::cluster::watch::Selection;
 
@@ -306,6 +276,21 @@ mod tests {
         assert!(reader.find_job(&JobId::new("n".into(), "p".into(), "old".into())).await.unwrap().is_none());
         let same = reader.find_pod("n", "p", &"new".into()).await;
         assert!(matches!(same, Err(ReadError::Unreadable(_))));
+    }
+
+    /// A tenant chooses how many ask for one object, and how long it is.
+    #[tokio::test]
+    async fn an_object_is_decoded_once_for_all_who_ask_meanwhile() {
+        let mut job = metadata("p");
+        job["spec"] = json!({"parallelism": 1, "selector": {}, "template": {"spec": {}}});
+        let (reader, api) = reader(std::iter::repeat_n((200, job), 100));
+        let id = JobId::new("n".into(), "p".into(), "p".into());
+        let turns = join_all((0..AT_ONCE).map(|_| reader.gate.turn(None, None))).await;
+        let asked = join_all((0..100).map(|_| reader.find_job(&id)));
+        let (found, ()) = tokio::join!(asked, async { drop(turns) });
+        let found: Vec<_> = found.into_iter().map(|job| job.unwrap().unwrap()).collect();
+        assert_eq!(api.sent().len(), 1);
+        assert!(found.iter().all(|job| Arc::ptr_eq(job, &found[0])));
     }
 
     async fn get_pod(code: u16, body: Value) -> Result<Option<Box<ObservedPod>>, ReadError> {

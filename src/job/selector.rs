@@ -35,11 +35,15 @@ pub enum Operator {
 pub const LONGEST_SELECTOR: usize = 4 << 10;
 /// To look up a label costs as much as to compare so many bytes.
 const LOOKUP: usize = 64;
+/// A value takes so many bytes of memory, besides its text.
+const VALUE: usize = 16;
 
 impl Selector {
-    /// The cost of comparing a pod with it: about the length of its text in bytes, and 64 for each requirement.
+    /// The cost of keeping it, and of comparing a pod with it: the length of its text in bytes, 64 for each requirement and 16
+    /// for each value.
     pub fn cost(&self) -> usize {
-        let of_values = |values: &[Box<str>]| values.iter().map(|value| value.len() + 1).sum::<usize>();
+        let of_values =
+            |values: &[Box<str>]| values.iter().map(|value| VALUE + value.len() + 1).sum::<usize>();
         let of = |Requirement { key, operator }: &Requirement| {
             LOOKUP
                 + key.len()
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(selector.to_string(), "a in (x,y),b notin (z),c,!d");
         assert_eq!(Selector::default().to_string(), "");
         let text = selector.to_string().len() + 1;
-        assert_eq!(selector.cost(), text + 4 * LOOKUP, "each requirement has a comma");
+        assert_eq!(selector.cost(), text + 4 * LOOKUP + 3 * VALUE, "each requirement has a comma");
     }
 
     #[test]

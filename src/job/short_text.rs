@@ -4,8 +4,6 @@ use std::borrow::Cow;
 
 /// Most bytes of a text that is kept, such as an API server's refusal: its message may list each container of a pod.
 pub const SHORT: usize = 1 << 10;
-/// The same for the `message` of a condition.
-const MESSAGE: usize = 4 << 10;
 /// The same for a `reason`, as Kubernetes bounds those of Events.
 const WORD: usize = 128;
 const ELLIPSIS: &str = "…";
@@ -13,11 +11,6 @@ const ELLIPSIS: &str = "…";
 /// The text, cut to [`SHORT`] bytes with an ellipsis at its end.
 pub fn short(text: &str) -> Cow<'_, str> {
     cut(text, SHORT)
-}
-
-/// The message of a condition, cut to [`MESSAGE`] bytes in the same way.
-pub fn short_message(text: &str) -> Cow<'_, str> {
-    cut(text, MESSAGE)
 }
 
 /// The cause of something in one word, cut to [`WORD`] bytes in the same way.
@@ -50,8 +43,6 @@ mod tests {
             assert_eq!(cut.trim_end_matches('…').len(), kept);
         }
         assert_eq!(short("exceeded quota"), "exceeded quota");
-        assert_eq!(short_message(&"é".repeat(SHORT)).len(), 2 * SHORT);
-        assert_eq!(short_message(&"é".repeat(MESSAGE)).trim_end_matches('…').len(), MESSAGE - 4);
         assert_eq!(short_word(&"A".repeat(SHORT)).trim_end_matches('…').len(), WORD - 3);
     }
 }

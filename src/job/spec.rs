@@ -76,6 +76,28 @@ impl Job {
         }
     }
 
+    /// The memory of what the authors of the Job and of its status choose the length of, besides the pod template and the
+    /// selector: lists, conditions and policies. In bytes, about.
+    pub fn weight(&self) -> usize {
+        self.status.list_bytes() + self.status.condition_bytes() + self.spec.policy_bytes()
+    }
+
+    /// Drops all that has a [`weight`](Self::weight), of a Job that is not managed. Which conditions it has stays known.
+    pub fn drop_weight(&mut self) {
+        self.status.drop_lists();
+        self.status.drop_condition_texts();
+        self.drop_policies();
+    }
+
+    /// Drops the policies, which nobody asks about a Job that has finished.
+    pub fn drop_policies(&mut self) {
+        if self.spec.policy_bytes() > 0 {
+            let spec = Arc::make_mut(&mut self.spec);
+            spec.pod_failure_policy = None;
+            spec.success_policy = Vec::new();
+        }
+    }
+
     /// Drops the text of the pod template, which nobody needs of a Job that creates no pods.
     pub fn drop_template(&mut self) {
         if self.spec.template.is_kept() {
@@ -131,6 +153,13 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// The memory of the policies in bytes, about.
+    fn policy_bytes(&self) -> usize {
+        let rules = self.pod_failure_policy.iter().flatten();
+        let indexes = self.success_policy.iter().filter_map(|rule| rule.indexes.as_ref()?.as_ref());
+        rules.map(PodFailureRule::bytes).sum::<usize>() + indexes.map(IndexSet::bytes).sum::<usize>()
+    }
+
     fn has_failure_rule(&self, action: PodFailureAction) -> bool {
         self.pod_failure_policy.iter().flatten().any(|rule| rule.action == action)
     }
@@ -198,6 +227,21 @@ pub struct PodFailureRule {
     pub action: PodFailureAction,
     /// The pattern to match.
     pub on: PodFailurePattern,
+}
+
+impl PodFailureRule {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.on {
+                PodFailurePattern::ExitCodes { container, values, .. } => {
+                    container.as_ref().map_or(0, |name| name.len()) + size_of_val(&**values)
+                }
+                PodFailurePattern::PodConditions(conditions) => {
+                    let texts = conditions.iter().map(|(kind, status)| kind.len() + status.len());
+                    size_of_val(&**conditions) + texts.sum::<usize>()
+                }
+            }
+    }
 }
 
 /// `action` of a pod failure rule.

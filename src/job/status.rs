@@ -222,6 +222,18 @@ impl JobStatus {
         sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).fold(0, usize::saturating_add)
     }
 
+    /// The memory that the texts of the conditions take, in bytes.
+    pub fn condition_bytes(&self) -> usize {
+        self.conditions.iter().map(|condition| condition.reason.len() + condition.message.len()).sum()
+    }
+
+    /// Drops the texts of the conditions.
+    pub fn drop_condition_texts(&mut self) {
+        for condition in &mut self.conditions {
+            (condition.reason, condition.message) = Default::default();
+        }
+    }
+
     /// Adds a condition that was read, unless its kind is decided: where a writer has left several, the first that is True
     /// decides, or the first.
     pub fn note(&mut self, condition: Condition) {

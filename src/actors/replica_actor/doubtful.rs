@@ -28,6 +28,11 @@ impl DoubtfulJobs {
     pub(super) fn is_readable(&mut self, job: &Uid) {
         self.unreadable.remove(job);
     }
+
+    /// The Job is gone. A reading that is under way may show it as it was before.
+    pub(super) fn is_gone(&mut self, job: &Uid) {
+        self.unreadable.remove(job);
+    }
 }
 
 /// A Job that could not be read, as it is now; `None` if it does not exist any more.

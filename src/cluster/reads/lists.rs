@@ -38,7 +38,7 @@ pub struct PodList {
 impl PodList {
     /// A list of these pods, in a turn that nobody else waits for.
     pub async fn of(version: u64, pods: Vec<Box<ObservedPod>>) -> Self {
-        let gate = crate::cluster::read_gate::ReadGate::<()>::default();
+        let gate = crate::cluster::read_gate::ReadGate::default();
         Self { pods, unreadable: vec![], version, _turn: gate.list_turn(Length::Long, None, None).await }
     }
 }
@@ -126,7 +126,7 @@ impl Reader {
         selection: &Selection,
         keep: impl Fn(&ObservedPod) -> bool,
     ) -> Result<PodList, ReadError> {
-        self.objects(&self.pods, selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
+        self.objects(self.pods.decoder(), selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
     }
 
     /// Lists the objects that are to be kept. If they take more memory than a short list may, the list begins again once it is

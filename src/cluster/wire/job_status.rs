@@ -7,7 +7,7 @@ use super::lenient;
 use super::text::Text;
 use super::uids::Uids;
 use crate::job::index_set::IndexSet;
-use crate::job::short_text::{short, short_message};
+use crate::job::short_text::short;
 use crate::job::status::{Condition, ConditionKind, JobStatus, Uncounted};
 use crate::job::uid::Uid;
 
@@ -101,7 +101,7 @@ fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
         kind: ConditionKind::named(&wire.kind)?,
         status: (&*wire.status).into(),
         reason: short(wire.reason.as_deref().unwrap_or_default()).into(),
-        message: short_message(wire.message.as_deref().unwrap_or_default()).into(),
+        message: short(wire.message.as_deref().unwrap_or_default()).into(),
         last_probe_time: wire.last_probe_time,
         last_transition_time: wire.last_transition_time,
     })

@@ -54,11 +54,11 @@ impl ObservedJob {
         written
     }
 
-    /// The Job without the indexes and UIDs of its status, which take this much memory. It is left alone.
+    /// The Job without its lists, policies and texts, which take this much memory. It is left alone.
     pub fn left_alone(&self, bytes: usize) -> Self {
         let mut left = self.clone();
         left.job = left.job.and_then(|mut job| {
-            job.status.drop_lists();
+            job.drop_weight();
             job.drop_template();
             Err(Unserved::LongStatus { bytes, job: job.into() })
         });
@@ -84,7 +84,7 @@ pub enum Unserved {
     /// `spec.selector` costs more than [`LONGEST_SELECTOR`]: it fits into no URL, or comparing every pod with it takes time
     /// from other Jobs.
     #[error(
-        "its selector counts as {cost} bytes, 64 for each requirement and its text, and {LONGEST_SELECTOR} at most are served"
+        "its selector counts as {cost} bytes, 64 for each requirement, 16 for each value and its text, and {LONGEST_SELECTOR} at most are served"
     )]
     LongSelector {
         /// Its [cost](Selector::cost).
@@ -106,11 +106,11 @@ pub enum Unserved {
         /// The length of all these names.
         bytes: usize,
     },
-    /// The indexes and UIDs in the statuses of the namespace's Jobs take more than [`LONGEST_STATUSES`], with those of this one.
+    /// The lists, conditions and policies of the namespace's Jobs take more than [`LONGEST_STATUSES`], with those of this one.
     /// Unlike the others, this may change.
     #[error(
-        "the indexes and UIDs in its status take {bytes} bytes of memory, and those of all unfinished Jobs of a namespace \
-         may take {LONGEST_STATUSES}. It goes on once other Jobs have finished or are deleted"
+        "the lists and conditions of its status and its policies take {bytes} bytes of memory, and those of all unfinished Jobs of \
+         a namespace may take {LONGEST_STATUSES}. It goes on once other Jobs have finished or are deleted"
     )]
     LongStatus {
         /// The memory that they take.

@@ -1,5 +1,7 @@
 //! Outlines of Jobs: the fields needed to handle pods that belong to no shard.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 use super::condition::WireCondition;
@@ -25,7 +27,7 @@ pub struct JobOutline {
     /// `spec.managedBy`; `None` means the controller built into Kubernetes.
     pub managed_by: Option<Box<str>>,
     /// `spec.selector`, or why the Job must be left alone.
-    pub selector: Result<Selector, Unserved>,
+    pub selector: Result<Arc<Selector>, Unserved>,
     /// Whether it may adopt pods: it is unfinished and not being deleted.
     pub adopts: bool,
 }
@@ -61,7 +63,8 @@ impl Decoder for OutlineDecoder {
             managed_by: spec.managed_by.as_deref().map(Box::from),
             // The Job's shard reports unknown values.
             selector: completion_mode(spec.completion_mode.as_deref())
-                .and_then(|_| served(read_selector(spec.selector, &mut Vec::new()))),
+                .and_then(|_| served(read_selector(spec.selector, &mut Vec::new())))
+                .map(Arc::new),
             adopts: meta.deletion_timestamp.is_none() && !status.is_finished(),
         })
     }

@@ -1,0 +1,77 @@
+//! Live reads of single objects, each of which is decoded once for all who ask for it meanwhile.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, header};
+
+use super::{NoObject, ReadError, Reader};
+use crate::cluster::joined_reads::JoinedReads;
+use crate::cluster::resource::Resource;
+use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON};
+use crate::job::uid::Uid;
+
+/// The live reads of one kind of object. Clones are the same reads.
+#[derive(Clone)]
+pub(super) struct Kind<D: Decoder> {
+    resource: Resource,
+    decoder: D,
+    uid: fn(&D::Object) -> &Uid,
+    reads: JoinedReads<Result<Option<Found<D::Object>>, NoObject>>,
+}
+
+/// An object that exists.
+#[derive(Clone)]
+struct Found<T> {
+    /// None if that cannot be read, either.
+    uid: Option<Uid>,
+    object: Result<T, Arc<DecodeError>>,
+}
+
+impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
+    pub(super) fn new(resource: Resource, decoder: D, uid: fn(&D::Object) -> &Uid) -> Self {
+        Self { resource, decoder, uid, reads: JoinedReads::default() }
+    }
+
+    pub(super) fn decoder(&self) -> &D {
+        &self.decoder
+    }
+
+    /// The object of this name; `None` if there is none, or if it has another UID than the one that is looked for, be it
+    /// readable or not.
+    pub(super) async fn get(
+        &self,
+        reader: &Reader,
+        namespace: &str,
+        name: &str,
+        uid: Option<&Uid>,
+    ) -> Result<Option<D::Object>, ReadError> {
+        let path = self.resource.object_path(namespace, name);
+        let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
+        let namespace: Arc<str> = namespace.into();
+        let (this, reads, of) = (self.clone(), reader.clone(), namespace.clone());
+        let read = async move {
+            let answer = reads.send("get", this.resource, request, Some(&of)).await?;
+            Ok(answer.map(|json| this.decode(&json)))
+        };
+        let found = self.reads.read(&reader.gate, &path, namespace, reader.asker.clone(), read).await?;
+        let is_another = |found: &Found<D::Object>| {
+            uid.zip(found.uid.as_ref()).is_some_and(|(wanted, found)| wanted != found)
+        };
+        match found.filter(|found| !is_another(found)) {
+            Some(found) => found.object.map(Some).map_err(ReadError::Unreadable),
+            None => Ok(None),
+        }
+    }
+
+    fn decode(&self, json: &[u8]) -> Found<D::Object> {
+        let object = self.decoder.decode(json).map_err(Arc::new);
+        let uid = match &object {
+            Ok(object) => Some((self.uid)(object).clone()),
+            Err(_) => serde_json::from_slice::<Bare<'_>>(json)
+                .ok()
+                .and_then(|found| found.metadata.uid.as_deref().map(Uid::from)),
+        };
+        Found { uid, object }
+    }
+}
