@@ -194,7 +194,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::read_gate::AT_ONCE;
+    use crate::cluster::read_gate::SHARE;
     use crate::cluster::test_api::TestApi;
     use crate::cluster::watch::Selection;
 
@@ -285,7 +285,8 @@ mod tests {
         job["spec"] = json!({"parallelism": 1, "selector": {}, "template": {"spec": {}}});
         let (reader, api) = reader(std::iter::repeat_n((200, job), 100));
         let id = JobId::new("n".into(), "p".into(), "p".into());
-        let turns = join_all((0..AT_ONCE).map(|_| reader.gate.turn(None, None))).await;
+        let namespace = Arc::from("n");
+        let turns = join_all((0..SHARE).map(|_| reader.gate.turn(Some(&namespace), None))).await;
         let asked = join_all((0..100).map(|_| reader.find_job(&id)));
         let (found, ()) = tokio::join!(asked, async { drop(turns) });
         let found: Vec<_> = found.into_iter().map(|job| job.unwrap().unwrap()).collect();
