@@ -251,7 +251,7 @@ fn two_controllers_are_compared() {
 
 /// Attacks that are played at the same time, each line on an API server of its own: most of the time they wait.
 const ATTACKS: [&str; 4] = [
-    "foreign-uid,owner-names,large-answers,interner,owner-circles,readings,refusals",
+    "foreign-uid,owner-names,large-answers,interner,owner-circles,readings",
     "selectors,templates,long-selector,environment,statuses",
     "places,options,messages,shard-labels,finalizers,census,shrinking",
     "creation-flood,suspend-loop,gang,webhooks,policies,vanishing",

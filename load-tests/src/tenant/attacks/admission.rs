@@ -11,12 +11,14 @@ use crate::ground::Ground;
 use crate::tenant::user::Tenant;
 use crate::tenant::yard::Yard;
 use crate::webhooks::Kind;
-use crate::webhooks::server::{REFUSAL_BYTES, Webhooks};
+use crate::webhooks::server::Webhooks;
 
 /// The API of admission webhooks.
 pub(super) const API: &str = "/apis/admissionregistration.k8s.io/v1";
 /// Time after which the API server gives the webhook up.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The message of a refusal by the embedded API server, which shares the machine: many times what a replica reads of it.
+const EMBEDDED_REFUSAL: usize = 1 << 20;
 /// How long the embedded API server plays it.
 const LASTING: Duration = Duration::from_secs(60);
 
@@ -28,7 +30,7 @@ impl Aid {
         let tenant = yard.tenant();
         if ground.is_embedded() {
             let kind = match kind {
-                Kind::Refusing => FaultKind::DenyByWebhook(REFUSAL_BYTES),
+                Kind::Refusing => FaultKind::DenyByWebhook(EMBEDDED_REFUSAL),
                 Kind::Failing | Kind::Slow => FaultKind::FailWebhook(SignedDuration::try_from(TIMEOUT)?),
             };
             ground.inject(&TimedFault::of_webhook(&tenant, kind, LASTING)).await?;

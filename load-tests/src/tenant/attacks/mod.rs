@@ -70,7 +70,7 @@ pub(super) enum Attack {
     Environment,
     /// Jobs in a namespace whose admission webhook hangs.
     Webhooks,
-    /// Jobs in a namespace whose admission webhook refuses pods with messages of 16 MiB.
+    /// Jobs in a namespace whose admission webhook refuses pods with messages of 16 MiB, or 1 MiB on the embedded API server.
     Refusals,
     /// Control characters in messages, reasons and annotations.
     Messages,
