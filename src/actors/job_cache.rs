@@ -289,7 +289,7 @@ mod tests {
             let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
             (0..300).for_each(|number| _ = cache.insert(heavy(&number.to_string(), manager, condition)));
             let kept = cache.all().map(|(_, job)| job.may_have_pods().unwrap().weight()).sum::<usize>();
-            // What is below the least that counts adds up, too.
+            // A Job that takes less than 8 KiB is not counted.
             assert!(kept < LONGEST_STATUSES + 300 * (8 << 10), "{manager:?} {condition}: {kept}");
             let served = cache.all().filter(|(_, job)| !is_left_alone(job)).count();
             assert!((most_served / 2..=most_served).contains(&served), "{manager:?} {condition}: {served}");

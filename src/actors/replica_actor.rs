@@ -125,7 +125,7 @@ pub struct ReplicaActor {
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
     shards: BTreeMap<ShardId, OwnedShard>,
-    /// None before the actor has started.
+    /// The watch begins when the actor starts.
     job_feed: Option<JobFeed>,
     job_cache: JobCache,
     catch_up: CatchUp,
@@ -283,7 +283,7 @@ impl ReplicaActor {
 
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
         let namespace = job.namespace.clone();
-        self.doubtful.is_readable(&job.uid);
+        self.doubtful.end_reading(&job.uid);
         if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
             && self.cx.config.manages(job.managed_by.as_deref())
         {
@@ -353,7 +353,7 @@ impl ReplicaActor {
 
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
-        self.doubtful.is_gone(uid);
+        self.doubtful.end_reading(uid);
         self.job_index.remove(uid);
         self.job_cache.remove(uid);
         // Pods may wait for it although it was never read.

@@ -1,8 +1,8 @@
 //! Reads of one object that are one read. A read joins one of the same object that has not left yet, and waits for a moment if
 //! one is in flight: its answer may be older than the question, but the next read can serve all who ask meanwhile.
 //!
-//! What is read is decoded within the read. A tenant chooses how long an object is, and how many ask for it: so the work is
-//! done once for all of them.
+//! The read includes the decoding. A tenant chooses how long an object is and how many ask for it, so it is decoded once for
+//! all of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -24,13 +24,8 @@ pub(super) struct DoubtfulJobs {
 }
 
 impl DoubtfulJobs {
-    /// The Job was shown in a form that can be read.
-    pub(super) fn is_readable(&mut self, job: &Uid) {
-        self.unreadable.remove(job);
-    }
-
-    /// The Job is gone. A reading that is under way may show it as it was before.
-    pub(super) fn is_gone(&mut self, job: &Uid) {
+    /// The Job was shown in a form that can be read, or is gone: a reading that is under way may be older than that.
+    pub(super) fn end_reading(&mut self, job: &Uid) {
         self.unreadable.remove(job);
     }
 }

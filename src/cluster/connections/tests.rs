@@ -99,7 +99,7 @@ async fn when_one_connection_is_found_dead_none_of_its_age_is_used_again() {
     assert_eq!((way.connections(), way.used_after_death()), (CONNECTIONS + 1, 1));
 }
 
-/// Those of a webhook, which may be 4,096: each is a header, and an answer with more than 100 of them is not read.
+/// A webhook may return 4,096 warnings. Each is a header, and an answer with more than 100 headers cannot be read.
 #[tokio::test]
 async fn many_warnings_with_an_answer_cost_no_other_connection() {
     let server = Server::start(None).await;

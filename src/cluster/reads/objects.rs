@@ -23,7 +23,7 @@ pub(super) struct Kind<D: Decoder> {
 /// An object that exists.
 #[derive(Clone)]
 struct Found<T> {
-    /// None if that cannot be read, either.
+    /// `metadata.uid`, unless that cannot be read.
     uid: Option<Uid>,
     object: Result<T, Arc<DecodeError>>,
 }
