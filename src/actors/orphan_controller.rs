@@ -7,7 +7,7 @@
 //!
 //! Pods that have nothing to do with Jobs cost nothing: those are watched that carry the label of a Job, as all do that
 //! Job controllers create. Once there may be a Job with a selector of its own, all are. Pods that have lost that label,
-//! too, are listed once an hour.
+//! too, are listed, every 20 s to once an hour.
 
 pub mod election;
 mod handle;
@@ -48,8 +48,10 @@ use crate::sharding::ShardCount;
 
 /// How long a pod that others may look after stays without label before the leader labels it.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time between two lists of pods that lack the label of a Job.
-const STRIPPED: Duration = Duration::from_hours(1);
+/// Pause between two lists of pods without labels, as a multiple of the time that a list takes, and within what limits: lists
+/// take a thousandth of the time, and where there are few other pods, such a pod is found soon.
+const STRIPPED_PAUSE: u32 = 1_000;
+const STRIPPED_LIMITS: (Duration, Duration) = (Duration::from_secs(20), Duration::from_hours(1));
 /// How long it is remembered, at least, that a pod is one of these.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -138,11 +140,13 @@ async fn seek_stripped(cx: ReplicaContext, leader: Addr<OrphanController>) {
     let list = async {
         let mut backoff = cx.api_backoff();
         loop {
+            let begun = Instant::now();
             match cx.reads.list_pod_metadata(&selection, concerns_us).await {
                 Ok(list) => {
                     leader.do_send(Stripped(list));
                     backoff = cx.api_backoff();
-                    sleep(STRIPPED).await;
+                    sleep((begun.elapsed() * STRIPPED_PAUSE).clamp(STRIPPED_LIMITS.0, STRIPPED_LIMITS.1))
+                        .await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "pods without labels were not looked for");

@@ -98,7 +98,7 @@ fn a_pod_without_labels_is_kept_until_the_next_list_of_such_pods() {
         let cx = replica(&api, BUILT_IN_CONTROLLER);
         let leader = elected(&cx).await;
         assert_eq!(leader.send(Held).await.unwrap(), [1, 0]);
-        sleep(super::STRIPPED + SOON).await;
+        sleep(super::STRIPPED_LIMITS.1 + SOON).await;
         assert_eq!(leader.send(Held).await.unwrap(), [0, 0]);
     });
 }
