@@ -1,23 +1,14 @@
 //! Small loads from start to end, each on its own embedded cluster, and their reports.
 #![allow(clippy::unwrap_used)]
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use program::load_tests;
 use serde_json::{Value, json};
-
-fn load_tests(args: &[&str], report: Option<&Path>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
-        command.env_remove(name);
-    }
-    command.args(args).stdin(Stdio::null());
-    if let Some(file) = report {
-        command.arg("--report").arg(file);
-    }
-    command.output().unwrap()
-}
 
 /// Runs a load. Returns its report and whether it was exact.
 fn report_of(args: &[&str]) -> (Value, bool) {
@@ -247,50 +238,6 @@ fn two_controllers_are_compared() {
         number(findings, "/reference/0/writes_per_pod") > 1.0,
         "the reference's writes are found: {findings:#}"
     );
-}
-
-/// Attacks that are played at the same time, each line on an API server of its own: most of the time they wait.
-const ATTACKS: [&str; 4] = [
-    "foreign-uid,owner-names,large-answers,interner,owner-circles,readings",
-    "selectors,templates,long-selector,environment,statuses",
-    "places,options,messages,shard-labels,finalizers,census,shrinking",
-    "creation-flood,suspend-loop,gang,webhooks,policies,vanishing",
-];
-
-/// Plays these attacks. Latencies may differ by 15 s: on a machine with a load of 13, those of debug builds do so
-/// by 5 s without any fault. A Job that stands still is found all the same. Returns what was printed about those that were not held.
-fn broken_by(attacks: &str) -> Vec<String> {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("tenant.json");
-    let scale =
-        ["--scale", "small", "--shards", "8", "--patience", "20s", "--recovery", "60s", "--noise", "15s"];
-    let output = load_tests(&[&["tenant", "--attack", attacks], &scale[..]].concat(), Some(&file));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let report = std::fs::read(&file).unwrap_or_else(|_| panic!("{attacks}: no report: {out}{err}"));
-    let report: Value = serde_json::from_slice(&report).unwrap();
-    assert_eq!(report["limited_rights"], true, "the tenant has the rights of a tenant");
-    let outcomes = report["attacks"].as_array().unwrap();
-    let (broken, held): (Vec<_>, Vec<_>) = outcomes.iter().partition(|one| one["broken"] != json!([]));
-    for outcome in &held {
-        assert!(outcome["tenant_writes"].as_u64() > Some(0), "nothing was played: {outcome:#}");
-    }
-    let last = format!("attacks {}: broken {}, skipped 0", attacks.split(',').count(), broken.len());
-    assert_eq!(
-        (out.lines().last(), output.status.success()),
-        (Some(&*last), broken.is_empty()),
-        "{out}{err}"
-    );
-    assert!(std::fs::read_to_string(file.with_extension("html")).unwrap().contains("<svg"));
-    out.lines().filter(|line| line.contains("BROKEN")).map(str::to_owned).collect()
-}
-
-#[test]
-fn a_tenant_does_not_reach_the_jobs_of_others() {
-    let broken = std::thread::scope(|scope| {
-        let played = ATTACKS.map(|attacks| scope.spawn(move || broken_by(attacks)));
-        played.into_iter().flat_map(|attacks| attacks.join().unwrap()).collect::<Vec<_>>()
-    });
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
 /// Plays pairs of Jobs. Returns what was printed, the report and the exit code.

@@ -358,10 +358,19 @@ impl PodFacts {
         owners.any(|owner| owner["controller"] == true && owner["kind"] != "Job")
     }
 
+    /// The shard whose label it has.
+    pub(crate) fn shard_label(&self) -> Option<&str> {
+        shard_label(&self.object)
+    }
+
     /// Its namespace and name.
     pub(crate) fn name(&self) -> (&str, &str) {
         name(&self.object)
     }
+}
+
+fn shard_label(pod: &Value) -> Option<&str> {
+    pod["metadata"]["labels"][SHARD_LABEL].as_str()
 }
 
 impl JobFacts {

@@ -297,6 +297,41 @@ mod tests {
     }
 
     #[test]
+    fn the_templates_of_a_namespace_share_a_bound_and_jobs_beyond_it_are_served_without() {
+        const BYTES: usize = 15_000;
+        let config = Arc::new(ControllerConfig::default());
+        let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
+        let job = |number: usize, namespace: &str| {
+            let job = json!({
+                "metadata": {
+                    "name": "j", "namespace": namespace, "uid": format!("{namespace}-{number}"),
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                },
+                "spec": {
+                    "parallelism": 1, "completions": 1, "completionMode": "NonIndexed", "selector": {},
+                    "managedBy": config.controller_name, "template": {"spec": {"filler": "x".repeat(BYTES)}},
+                },
+            });
+            JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+        };
+        let keeps = |seen: &ObservedJob| seen.job.as_ref().unwrap().spec.template.is_kept();
+        let kept = |cache: &JobCache| {
+            let of_namespace = cache.all().filter(|(_, seen)| &*seen.namespace == "n");
+            of_namespace.filter(|(_, seen)| keeps(seen)).count()
+        };
+        let most = (16 << 20) / BYTES;
+        for turn in 0..2 {
+            (0..2 * most).for_each(|number| _ = cache.insert(job(number, "n")));
+            assert!((most * 9 / 10..=most).contains(&kept(&cache)), "{turn}");
+        }
+        assert!(keeps(&cache.insert(job(0, "other")).1), "another namespace has a share of its own");
+        (0..most).for_each(|number| _ = cache.remove(&format!("n-{number}").as_str().into()));
+        assert!(keeps(&cache.insert(job(2 * most - 1, "n")).1), "there is room again");
+        config.shards.shards().for_each(|shard| cache.forget(shard));
+        assert_eq!(format!("{:?}", cache.statuses), format!("{:?}", StatusShares::default()));
+    }
+
+    #[test]
     fn jobs_of_others_keep_no_lists() {
         let config =
             Arc::new(ControllerConfig { controller_name: "a/b".into(), ..ControllerConfig::default() });

@@ -112,8 +112,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
-/// Writes that each Job may have under way, however many Jobs there are.
+/// Writes that each Job may have under way, however many other namespaces have Jobs.
 const FEWEST_WRITES: usize = 8;
+/// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. Where more Jobs wait, each may have
+/// fewer of them.
+const MOST_BY_FEWEST: usize = 4096;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -318,18 +321,21 @@ impl WriteGate {
     /// rate, or a slow API server, allows, and that of a Job's start waits on a slow API server: the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
-        let jobs = |priority: Priority| {
+        let of_jobs = || Priority::ALL.into_iter().filter(|priority| !priority.is_event());
+        let of_namespace = |priority: Priority| {
             let lane = Lane::of_jobs(priority, namespace.clone());
-            let if_all_were_like_this =
-                state.queue.groups(priority) * state.queue.flows_of(priority, &lane).max(1);
+            state.queue.flows_of(priority, &lane).max(1)
+        };
+        let in_all = |priority: Priority| {
+            let if_all_were_like_this = state.queue.groups(priority) * of_namespace(priority);
             if_all_were_like_this.min(state.queue.len(priority))
         };
-        let of_jobs = Priority::ALL.into_iter().filter(|priority| !priority.is_event());
-        let sharing = of_jobs.map(jobs).max().unwrap_or(0);
+        let own = of_jobs().map(of_namespace).max().unwrap_or(1);
+        let sharing = of_jobs().map(in_all).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
         let turn = TurnTime::of(self.shared.qps, sharing, self.shared.answer_time.get(), state.slots.size());
         Pace {
-            at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
+            at_once: (total / sharing.max(1)).max((MOST_BY_FEWEST / own).clamp(1, FEWEST_WRITES)),
             status_period: turn.status_period(),
             start_period: turn.start_period(),
         }

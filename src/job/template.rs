@@ -162,6 +162,11 @@ impl PodTemplate {
         self.text.is_some()
     }
 
+    /// The length of its text as far as that is kept.
+    pub fn kept_bytes(&self) -> usize {
+        self.text.as_ref().map_or(0, |text| text.get().len())
+    }
+
     /// Whether both have the same text. It is not known of those whose text is not kept.
     pub fn same_text(&self, other: &PodTemplate) -> bool {
         let texts = self.text.as_ref().zip(other.text.as_ref());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use yardmaster::sharding::ShardCount;
+
 use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
@@ -42,9 +44,13 @@ pub(super) fn check(
     let others_act = plan.settings.all_own_all;
     // A request may have been under way for long: what the network delays, nobody takes back.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
-    // A user has put the label of another shard on a pod, and the owner of that shard gives it back. Until the watch shows
-    // that, an owner of the Job's shard that has come meanwhile does not know of the pod.
-    let is_shown = |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at));
+    // A user has put the label of another shard on a pod, and the owner of that shard gives it back. Until it has, and the
+    // watch shows that, an owner of the Job's shard that has come meanwhile does not know of the pod.
+    let shards = ShardCount::new(plan.settings.shards).unwrap_or_default();
+    let own = shards.shard_of(job_uid).to_string();
+    let is_away = |other: &PodFacts| other.shard_label().is_some_and(|label| label != own);
+    let is_shown =
+        |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at) && !is_away(other));
     let others = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod) && is_shown(other));
     let others: Vec<&PodFacts> = others.collect();
     let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER, SHARD_LABEL};
+use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
@@ -183,9 +183,10 @@ fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Opt
         |pod: &PodFacts| pod.disowned.is_none_or(|at| failing.is_some_and(|announced| announced <= at));
     let is_kept = |pod: &&PodFacts| {
         let failed = pod.end.is_some_and(|end| !end.succeeded && end.clean);
-        let label = pod.object["metadata"]["labels"][SHARD_LABEL].as_str();
-        let shown =
-            label.and_then(|label| label.parse().ok()).is_some_and(|shard: u32| shard < plan.settings.shards);
+        let shown = pod
+            .shard_label()
+            .and_then(|label| label.parse().ok())
+            .is_some_and(|shard: u32| shard < plan.settings.shards);
         failed
             && pod.exists
             && pod.deleted.is_none()

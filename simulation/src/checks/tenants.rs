@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request};
 use yardmaster::job::job_id::is_subdomain;
-use yardmaster::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use yardmaster::job::names::CONTROLLER_UID_LABEL;
 
 use super::finals::{held_up_until, is_ours};
 use super::owners::Owners;
@@ -155,7 +155,7 @@ fn was_there(ledger: &Ledger, namespace: &str, name: &str) -> bool {
 }
 
 fn is_shown(pod: &PodFacts) -> bool {
-    pod.object["metadata"]["labels"][SHARD_LABEL].is_string()
+    pod.shard_label().is_some()
 }
 
 /// Whether a Job waits for its first status.

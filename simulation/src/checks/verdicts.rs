@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use yardmaster::job::names::SHARD_LABEL;
 
 use super::finals;
 use crate::checks::Author;
@@ -196,7 +195,7 @@ pub(super) fn has_clock_steps(plan: &Plan) -> bool {
 fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Option<String> {
     let since = job.suspended_since.filter(|_| job.object["spec"]["manualSelector"] != true)?;
     let runs = ledger.pods_of(uid).find(|pod| {
-        let shown = pod.object["metadata"]["labels"][SHARD_LABEL].is_string();
+        let shown = pod.shard_label().is_some();
         pod.is_active() && shown && !pod.meddled && pod.created + lag < since
     })?;
     Some(format!("Suspended, and {} runs", runs.name().1))

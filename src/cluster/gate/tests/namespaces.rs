@@ -252,6 +252,17 @@ async fn jobs_of_a_namespace_that_is_stuck_do_not_slow_down_the_pace_of_others()
     assert_eq!(pace("good"), WRITES_AHEAD * WindowLimits::default().max);
 }
 
+/// The more Jobs of a namespace wait, the fewer writes each may have.
+#[tokio::test(start_paused = true)]
+async fn the_writes_of_a_namespace_that_wait_are_bounded_however_many_jobs_it_has() {
+    for (jobs, most) in [(300, 8), (2_000, 2), (10_000, 1)] {
+        let world = world(|_, _| (ms(30_000), webhook_fails().0, webhook_fails().1));
+        let _creations = world.clients(jobs, Priority::Create, &create_in("bad", "x"));
+        sleep(ms(1000)).await;
+        assert_eq!(world.gate.pace(&"bad".into()).at_once, most, "{jobs}");
+    }
+}
+
 /// Where one namespace has many Jobs and many others have one each, they are no more than they are.
 #[tokio::test(start_paused = true)]
 async fn the_pace_counts_no_more_jobs_than_there_are() {
