@@ -15,7 +15,7 @@ use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
 /// A Job that takes less memory weighs nothing. Almost all do.
-const LIGHT: usize = 8 << 10;
+const LIGHT: usize = 2 << 10;
 
 /// Most memory, in bytes, for the texts of the templates of a namespace's Jobs.
 const LONGEST_TEMPLATES: usize = 16 << 20;

@@ -116,7 +116,7 @@ const WRITES_AHEAD: usize = 2;
 const FEWEST_WRITES: usize = 8;
 /// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. Where more Jobs wait, each may have
 /// fewer of them.
-const MOST_BY_FEWEST: usize = 4096;
+const MOST_BY_FEWEST: usize = 8192;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.

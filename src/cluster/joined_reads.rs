@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, WeakShared};
+use futures::future::{BoxFuture, OptionFuture, Shared, WeakShared};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
@@ -40,6 +40,8 @@ struct Object<T> {
 struct Forget<T> {
     reads: JoinedReads<T>,
     path: Arc<str>,
+    /// Shared by all reads of the object and the table. `None` once it is given back.
+    in_flight: Option<Arc<AsyncMutex<()>>>,
 }
 
 impl<T> Clone for JoinedReads<T> {
@@ -78,12 +80,14 @@ impl<T: Clone + Send + Sync + 'static> JoinedReads<T> {
         if let Some(next) = object.next.as_ref().and_then(WeakShared::upgrade) {
             return next;
         }
-        let (in_flight, gate, this) = (object.in_flight.clone(), gate.clone(), self.clone());
-        let forget = Forget { reads: self.clone(), path: path.clone() };
+        let (gate, this) = (gate.clone(), self.clone());
+        let in_flight = Some(object.in_flight.clone());
+        let forget = Forget { reads: self.clone(), path: path.clone(), in_flight };
         let next = async move {
-            let _forget = forget;
+            let forget = forget;
+            let in_flight = OptionFuture::from(forget.in_flight.clone().map(AsyncMutex::lock_owned));
             // After that time it leaves beside the other one, which may hang.
-            let _alone = timeout(GATHERING, in_flight.lock_owned()).await;
+            let _alone = timeout(GATHERING, in_flight).await;
             let _turn = gate.turn(Some(&namespace), asker.as_ref()).await;
             if let Some(object) = this.lock().get_mut(&path) {
                 object.next = None;
@@ -99,14 +103,11 @@ impl<T: Clone + Send + Sync + 'static> JoinedReads<T> {
 impl<T> Drop for Forget<T> {
     fn drop(&mut self) {
         let mut objects = self.reads.lock();
-        let Some(object) = objects.get(&self.path) else { return };
-        let next = object.next.as_ref().and_then(WeakShared::upgrade);
-        if next.is_none() {
+        self.in_flight = None;
+        let is_last = |object: &Object<T>| Arc::strong_count(&object.in_flight) == 1;
+        if objects.get(&self.path).is_some_and(is_last) {
             objects.remove(&self.path);
         }
-        // Its owner may have gone meanwhile. If it is the last one, dropping it comes here again.
-        drop(objects);
-        drop(next);
     }
 }
 
@@ -170,6 +171,27 @@ mod tests {
         let others = join_all(others).await;
         assert_eq!(first.await.unwrap(), 0);
         assert!(others.iter().all(|number| *number == 1), "{others:?}");
+        assert!(reads.lock().is_empty());
+    }
+
+    /// One waits for the first, and those who have asked for it go.
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_nobody_waits_for_any_more_does_not_let_others_leave_beside_the_one_in_flight() {
+        let (gate, reads, seen) = (ReadGate::default(), JoinedReads::default(), Arc::new(Seen::default()));
+        let read = || reads.read(&gate, "o", "n".into(), None, seen.clone().read());
+        let first = tokio::spawn(read());
+        sleep(LATENCY / 4).await;
+        for is_polled in [false, true] {
+            let left = tokio::spawn(read());
+            if is_polled {
+                sleep(LATENCY / 4).await;
+            }
+            left.abort();
+            sleep(LATENCY / 8).await;
+        }
+        assert_eq!(read().await, 1);
+        assert_eq!((first.await.unwrap(), seen.most.load(Ordering::Relaxed)), (0, 1));
+        drop(read());
         assert!(reads.lock().is_empty());
     }
 

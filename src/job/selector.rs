@@ -32,7 +32,7 @@ pub enum Operator {
 }
 
 /// Highest [cost](Selector::cost) of a selector that is served. It must fit into a URL, and each pod is compared with it.
-pub const LONGEST_SELECTOR: usize = 4 << 10;
+pub const LONGEST_SELECTOR: usize = 2 << 10;
 /// To look up a label costs as much as to compare so many bytes.
 const LOOKUP: usize = 64;
 /// A value takes so many bytes of memory, besides its text.

@@ -129,7 +129,7 @@ fn with_few_uids(mut job: Job, listed: usize) -> Result<Job, Unserved> {
     if listed <= MOST_UIDS || job.status.finished().is_some() {
         return Ok(job);
     }
-    job.status.drop_lists();
+    job.drop_weight();
     job.drop_template();
     Err(Unserved::ManyUids { listed, job: job.into() })
 }

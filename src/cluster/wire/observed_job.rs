@@ -13,7 +13,7 @@ use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
 /// Most memory, in bytes, for the indexes and UIDs in the statuses of a namespace's Jobs.
-pub const LONGEST_STATUSES: usize = 8 << 20;
+pub const LONGEST_STATUSES: usize = 16 << 20;
 
 /// A Job as the API server shows it.
 #[derive(Clone, Debug)]

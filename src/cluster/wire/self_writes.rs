@@ -13,6 +13,8 @@ use super::text::Text;
 const CAPACITY: usize = 64;
 /// Most memory, in bytes, for the indexes and UIDs of their statuses: those who may write a status choose them.
 const LONGEST_LISTS: usize = 4 << 20;
+/// Longest event that is looked up, in bytes. A longer one would be read once more only to find out whose it is.
+const LONGEST_EVENT: usize = 64 << 10;
 /// The beginning of an event for a changed Job.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
 
@@ -101,7 +103,7 @@ impl SelfWriteCache {
 
     /// The Job of this watch event, if the event is that of a cached write.
     pub(super) fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        if !event.starts_with(MODIFIED) || self.lock().by_version.is_empty() {
+        if !event.starts_with(MODIFIED) || event.len() > LONGEST_EVENT || self.lock().by_version.is_empty() {
             return None;
         }
         let About { object: Object { metadata } } = serde_json::from_slice(event).ok()?;

@@ -255,7 +255,7 @@ async fn jobs_of_a_namespace_that_is_stuck_do_not_slow_down_the_pace_of_others()
 /// The more Jobs of a namespace wait, the fewer writes each may have.
 #[tokio::test(start_paused = true)]
 async fn the_writes_of_a_namespace_that_wait_are_bounded_however_many_jobs_it_has() {
-    for (jobs, most) in [(300, 8), (2_000, 2), (10_000, 1)] {
+    for (jobs, most) in [(300, 8), (2_400, 3), (10_000, 1)] {
         let world = world(|_, _| (ms(30_000), webhook_fails().0, webhook_fails().1));
         let _creations = world.clients(jobs, Priority::Create, &create_in("bad", "x"));
         sleep(ms(1000)).await;
