@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const ATTACKS: [&str; 4] = [
     "foreign-uid,owner-names,large-answers,interner,owner-circles,readings",
     "selectors,templates,long-selector,environment,statuses",
-    "places,options,messages,shard-labels,finalizers,census,shrinking",
+    "places,options,messages,shard-labels,finalizers,census,shrinking,refusals",
     "creation-flood,suspend-loop,gang,webhooks,policies,vanishing",
 ];
 

@@ -98,7 +98,7 @@ pub struct JobActor {
     reported_rejections: Vec<Rejected>,
     /// Why no pod is created, as last recorded, and why the API server last refused one.
     waiting: Option<Wait>,
-    refusal: Option<Box<str>>,
+    refusal: Option<Arc<str>>,
     load: Correction,
     meter: JobMeter,
     tracer: JobTracer,
@@ -331,7 +331,7 @@ impl JobActor {
                 }
                 self.state.created(place, answer, now);
                 if let RequestEvent::Refused(why) = &event {
-                    self.refusal = Some(why.clone());
+                    self.refusal = Some(why.as_ref().into());
                 }
                 self.report_pod(event, PodAction::Created, ("FailedCreate", "Error creating"));
             }
@@ -380,13 +380,13 @@ impl JobActor {
                 let explains = |job: &Arc<ObservedJob>| job.job.is_ok() && job.version.order() > sent;
                 let is_explained = read.as_ref().is_some_and(explains);
                 self.state.status_refused(is_explained, now);
-                read.into_iter().for_each(|job| self.observe(job));
+                read.into_iter().for_each(|job| self.observe_live(job));
             }
             JobInput::Read(job) => {
                 self.lifecycle.job_read();
                 self.caught_up = true;
                 match job {
-                    Some(job) => self.observe(job),
+                    Some(job) => self.observe_live(job),
                     // The watch has yet to show that it is gone. Until then it gets no more pods.
                     None => self.state.job_leaves(),
                 }
@@ -403,9 +403,21 @@ impl JobActor {
                     true => self.state.deletion_not_due(),
                     false => self.state.deletion_refused(now),
                 }
-                self.observe(job);
+                self.observe_live(job);
             }
         }
+    }
+
+    /// Takes in a live reading. It has the template, for which the Job's namespace may have no room.
+    fn observe_live(&mut self, mut seen: Arc<ObservedJob>) {
+        let known = &self.state.job;
+        if known.may_create_pods()
+            && !known.spec.template.is_kept()
+            && let Ok(job) = &mut Arc::make_mut(&mut seen).job
+        {
+            job.drop_template();
+        }
+        self.observe(seen);
     }
 
     fn observe(&mut self, seen: Arc<ObservedJob>) {
@@ -462,7 +474,7 @@ impl JobActor {
     fn report_wait(&mut self, wait: Option<&Wait>) {
         self.tracer.waits(wait, self.refusal.as_deref(), self.requests.cx.clock.now());
         if self.waiting.as_ref() != wait {
-            self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
+            self.requests.waits.write(&self.state.job, wait, self.refusal.as_ref());
             self.waiting = wait.cloned();
         }
     }

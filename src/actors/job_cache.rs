@@ -75,9 +75,8 @@ impl JobCache {
                 job.share_parts(known);
             }
             self.statuses.enter(&mut job);
-        } else if let Ok(job) = &mut Arc::make_mut(&mut job).job {
-            job.drop_template();
-            job.drop_weight();
+        } else {
+            job.lighten();
         }
         let before = known.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, self.work(&job), before);
@@ -289,8 +288,8 @@ mod tests {
             let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
             (0..500).for_each(|number| _ = cache.insert(heavy(&number.to_string(), manager, condition)));
             let kept = cache.all().map(|(_, job)| job.may_have_pods().unwrap().weight()).sum::<usize>();
-            // A Job that takes less than 2 KiB is not counted.
-            assert!(kept < LONGEST_STATUSES + 500 * (2 << 10), "{manager:?} {condition}: {kept}");
+            // A Job that takes less than 1 KiB is not counted.
+            assert!(kept < LONGEST_STATUSES + 500 * (1 << 10), "{manager:?} {condition}: {kept}");
             let served = cache.all().filter(|(_, job)| !is_left_alone(job)).count();
             assert!((most_served / 2..=most_served).contains(&served), "{manager:?} {condition}: {served}");
         }
@@ -319,7 +318,7 @@ mod tests {
             let of_namespace = cache.all().filter(|(_, seen)| &*seen.namespace == "n");
             of_namespace.filter(|(_, seen)| keeps(seen)).count()
         };
-        let most = (16 << 20) / BYTES;
+        let most = (8 << 20) / BYTES;
         for turn in 0..2 {
             (0..2 * most).for_each(|number| _ = cache.insert(job(number, "n")));
             assert!((most * 9 / 10..=most).contains(&kept(&cache)), "{turn}");

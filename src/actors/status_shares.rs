@@ -15,13 +15,14 @@ use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
 /// A Job that takes less memory weighs nothing. Almost all do.
-const LIGHT: usize = 2 << 10;
+const LIGHT: usize = 1 << 10;
 
-/// Most memory, in bytes, for the texts of the templates of a namespace's Jobs.
-const LONGEST_TEMPLATES: usize = 16 << 20;
+/// Most bytes of the texts of the templates of a namespace's Jobs. Once pods are made, each takes as much again for what all its
+/// pods share, and in protobuf once more.
+const LONGEST_TEMPLATES: usize = 8 << 20;
 
-/// A template that takes less memory weighs nothing.
-const LIGHT_TEMPLATE: usize = 2 << 10;
+/// A shorter template weighs nothing.
+const LIGHT_TEMPLATE: usize = 1 << 10;
 
 /// What the statuses, policies and templates of each namespace take.
 #[derive(Debug, Default)]

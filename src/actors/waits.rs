@@ -29,7 +29,7 @@ pub struct WaitingJob {
     pub until: Option<Timestamp>,
     /// The API server's message, if it refuses the pods (as with an exceeded quota).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<Box<str>>,
+    pub message: Option<Arc<str>>,
 }
 
 /// The waiting Jobs of one shard. Clones share one board.
@@ -75,7 +75,7 @@ impl Waits {
     }
 
     /// Records why a Job waits, if it does. `refusal`: the API server's last refusal of a pod.
-    pub fn write(&self, job: &Job, wait: Option<&Wait>, refusal: Option<&str>) {
+    pub fn write(&self, job: &Job, wait: Option<&Wait>, refusal: Option<&Arc<str>>) {
         let key = (job.namespace.clone(), job.name.clone(), job.uid.clone());
         let Some(wait) = wait else {
             let before = self.jobs().remove(&key);
@@ -86,7 +86,7 @@ impl Waits {
             name: job.name.clone(),
             reason: wait.reason(),
             until: wait.until(),
-            message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).map(Box::from),
+            message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).cloned(),
         };
         self.0.count(&waiting, 1);
         let before = self.jobs().insert(key, waiting);
@@ -130,7 +130,7 @@ mod tests {
             (Some(Wait::Refused(at(30))), Some(("Refused", Some(at(30)), Some(quota)))),
             (None, None),
         ] {
-            waits.write(&job, wait.as_ref(), Some(quota));
+            waits.write(&job, wait.as_ref(), Some(&quota.into()));
             let (count, listed) = waits.clone().read();
             let seen = listed.first().map(|job| (job.reason, job.until, job.message.as_deref()));
             assert_eq!((count, seen), (usize::from(wait.is_some()), expected));

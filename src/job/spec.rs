@@ -76,13 +76,15 @@ impl Job {
         }
     }
 
-    /// The memory of what the authors of the Job and of its status choose the length of, besides the pod template and the
-    /// selector: lists, conditions and policies. In bytes, about.
+    /// The memory of what the authors of the Job and of its status choose the length of, besides the pod template: lists,
+    /// conditions, policies and the selector. In bytes, about.
     pub fn weight(&self) -> usize {
-        self.status.list_bytes() + self.status.condition_bytes() + self.spec.policy_bytes()
+        let of_spec = self.spec.policy_bytes() + self.spec.selector.cost();
+        self.status.list_bytes() + self.status.condition_bytes() + of_spec
     }
 
-    /// Drops all that has a [`weight`](Self::weight), of a Job that is not managed. Which conditions it has stays known.
+    /// Drops what has a [`weight`](Self::weight), but the selector, of a Job that is not managed. Which conditions it has stays
+    /// known.
     pub fn drop_weight(&mut self) {
         self.status.drop_lists();
         self.status.drop_condition_texts();
@@ -156,8 +158,8 @@ impl JobSpec {
     /// The memory of the policies in bytes, about.
     fn policy_bytes(&self) -> usize {
         let rules = self.pod_failure_policy.iter().flatten();
-        let indexes = self.success_policy.iter().filter_map(|rule| rule.indexes.as_ref()?.as_ref());
-        rules.map(PodFailureRule::bytes).sum::<usize>() + indexes.map(IndexSet::bytes).sum::<usize>()
+        let successes = self.success_policy.iter();
+        rules.map(PodFailureRule::bytes).sum::<usize>() + successes.map(SuccessRule::bytes).sum::<usize>()
     }
 
     fn has_failure_rule(&self, action: PodFailureAction) -> bool {
@@ -227,6 +229,16 @@ pub struct PodFailureRule {
     pub action: PodFailureAction,
     /// The pattern to match.
     pub on: PodFailurePattern,
+}
+
+impl SuccessRule {
+    /// What an allocated set takes besides its intervals.
+    const SET: usize = 160;
+
+    fn bytes(&self) -> usize {
+        let indexes = self.indexes.iter().flatten();
+        size_of::<Self>() + indexes.map(|indexes| Self::SET + indexes.bytes()).sum::<usize>()
+    }
 }
 
 impl PodFailureRule {

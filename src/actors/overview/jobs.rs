@@ -199,7 +199,7 @@ mod tests {
             match &*job.name {
                 "alpha" => {
                     let wait = Wait::Refused("2026-01-01T00:09:00Z".parse().unwrap());
-                    waits.write(job, Some(&wait), Some("exceeded quota"));
+                    waits.write(job, Some(&wait), Some(&"exceeded quota".into()));
                 }
                 "held" => waits.write(job, Some(&Wait::Suspended), None),
                 _ => {}

@@ -2,6 +2,7 @@
 //! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
 //! dropped. The shard's other Jobs notice nothing of that.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,9 @@ pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// repeated.
 const LONGEST_LIST: Duration = Duration::from_secs(600);
 
+/// How often the time of a look at the Jobs that wait the next one waits: that time grows with their number.
+const SEEKING_REST: u32 = 10;
+
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
@@ -49,6 +53,8 @@ pub(super) struct Doubts {
     ticked: Option<TokioInstant>,
     /// When the next look at the Jobs that wait is due.
     scheduled: Option<(TokioInstant, SpawnHandle)>,
+    /// Until when no such look is taken.
+    rests: Option<TokioInstant>,
     /// The lists that the Jobs of a namespace share.
     searches: Searches,
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
@@ -196,13 +202,20 @@ impl ShardActor {
     }
 
     fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
-        let at = TokioInstant::now() + pause;
+        let now = TokioInstant::now();
+        let at = self.doubts.rests.map_or(now + pause, |until| until.max(now + pause));
         if self.doubts.scheduled.as_ref().is_some_and(|(earlier, _)| *earlier <= at) {
             return;
         }
-        let timer = ctx.run_later(pause, |shard, ctx| {
+        let timer = ctx.run_later(at.saturating_duration_since(now), |shard, ctx| {
             shard.doubts.scheduled = None;
-            shard.seek_pods(ctx);
+            let begun = TokioInstant::now();
+            let next = shard.seek_pods(ctx);
+            let now = TokioInstant::now();
+            shard.doubts.rests = Some(now + now.duration_since(begun) * SEEKING_REST);
+            if let Some(next) = next {
+                shard.schedule_search(next.saturating_duration_since(now), ctx);
+            }
         });
         if let Some((_, later)) = self.doubts.scheduled.replace((at, timer)) {
             ctx.cancel_future(later);
@@ -224,8 +237,8 @@ impl ShardActor {
         self.pods_missing(job.clone(), ctx);
     }
 
-    /// Begins the lists that Jobs wait for and that are not in progress.
-    fn seek_pods(&mut self, ctx: &mut Context<Self>) {
+    /// Begins the lists that Jobs wait for and that are not in progress. Returns when the next one may begin.
+    fn seek_pods(&mut self, ctx: &Context<Self>) -> Option<TokioInstant> {
         let mut jobs: Vec<(u64, JobId)> =
             self.doubts.jobs.iter().map(|(job, number)| (*number, job.clone())).collect();
         jobs.sort();
@@ -243,13 +256,9 @@ impl ShardActor {
         for jobs in self.doubts.searches.may_begin(shared, now) {
             self.seek_shared(jobs, ctx);
         }
-        let waits = |namespace: &str| self.doubts.jobs.keys().any(|job| **job.namespace() == *namespace);
+        let waiting: HashSet<&Arc<str>> = self.doubts.jobs.keys().map(JobId::namespace).collect();
         let own = self.doubts.own.next(now, |job| self.doubts.jobs.contains_key(job));
-        if let Some(next) =
-            self.doubts.searches.next(now, |namespace| waits(namespace)).into_iter().chain(own).min()
-        {
-            self.schedule_search(next.saturating_duration_since(now), ctx);
-        }
+        self.doubts.searches.next(now, |namespace| waiting.contains(namespace)).into_iter().chain(own).min()
     }
 
     /// Whether a Job has a selector of its own.
@@ -402,7 +411,7 @@ impl ShardActor {
             tracing::warn!(shard = %self.owned.id, "a list of pods was not complete; listing again");
             ctx.run_later(pause, |shard, ctx| shard.relist_pods(ctx));
         }
-        self.seek_pods(ctx);
+        self.schedule_search(Duration::ZERO, ctx);
     }
 
     /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the watch may only be

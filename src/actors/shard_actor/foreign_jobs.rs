@@ -52,7 +52,9 @@ struct ExpiryAnswered {
 }
 
 impl ShardActor {
-    fn foreign_job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+    fn foreign_job_seen(&mut self, mut seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+        // One that was read live has all its parts.
+        seen.lighten();
         let uid = seen.uid.clone();
         match self.foreign_jobs.0.entry(uid.clone()) {
             Entry::Occupied(known) if known.get().seen.version.order() > seen.version.order() => {}

@@ -65,6 +65,14 @@ impl ObservedJob {
         left
     }
 
+    /// Drops the lists, policies, texts and the template, of a Job of another controller.
+    pub fn lighten(self: &mut Arc<Self>) {
+        if let Ok(job) = &mut Arc::make_mut(self).job {
+            job.drop_weight();
+            job.drop_template();
+        }
+    }
+
     /// The Job, also if only its status keeps it from being served: it may have pods of ours.
     pub fn may_have_pods(&self) -> Option<&Job> {
         match &self.job {

@@ -24,7 +24,7 @@ fn set_environment(job: &mut Value, bytes: usize) {
 
 /// Jobs that do nothing: suspended, or with a parallelism of 0.
 pub(super) async fn templates(tenant: &Tenant) {
-    let jobs = (0..tenant.scale.of(100, 500)).map(|number| {
+    let jobs = (0..tenant.scale.of(40, 500)).map(|number| {
         let mut job = tenant.job(&format!("idle-{number}"));
         set_environment(&mut job, TEMPLATE);
         match number % 2 {
