@@ -20,7 +20,7 @@ fn broken_by(attacks: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tenant.json");
     let scale =
-        ["--scale", "small", "--shards", "8", "--patience", "20s", "--recovery", "60s", "--noise", "15s"];
+        ["--scale", "small", "--shards", "8", "--patience", "60s", "--recovery", "60s", "--noise", "15s"];
     let output = load_tests(&[&["tenant", "--attack", attacks], &scale[..]].concat(), Some(&file));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let report = std::fs::read(&file).unwrap_or_else(|_| panic!("{attacks}: no report: {out}{err}"));

@@ -135,7 +135,8 @@ impl Controller {
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.clone());
         let probe = ReplicaProbe::new(replica.clone(), orphan_controller, handle.clone(), &cx);
-        let _pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
+        let pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
+        let _pages = pages.transpose()?;
         Ok(Self {
             system,
             thread,

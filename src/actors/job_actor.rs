@@ -408,11 +408,10 @@ impl JobActor {
         }
     }
 
-    /// Takes in a live reading. It has the template, for which the Job's namespace may have no room.
+    /// Takes in a live reading. Whether the Job's namespace has room for a new template, the watch's reading tells.
     fn observe_live(&mut self, mut seen: Arc<ObservedJob>) {
-        let known = &self.state.job;
-        if known.may_create_pods()
-            && !known.spec.template.is_kept()
+        let known = &self.state.job.spec.template;
+        if seen.job.as_ref().is_ok_and(|job| !job.spec.template.same_text(known))
             && let Ok(job) = &mut Arc::make_mut(&mut seen).job
         {
             job.drop_template();
@@ -422,7 +421,14 @@ impl JobActor {
 
     fn observe(&mut self, seen: Arc<ObservedJob>) {
         let Ok(job) = &seen.job else { return };
-        if seen.version.order() <= self.seen.version.order() {
+        let (version, known) = (seen.version.order(), self.seen.version.order());
+        if version == known && job.spec.template.is_kept() && !self.state.job.spec.template.is_kept() {
+            // It was read live, and nothing but the template is new.
+            self.state.job.spec = job.spec.clone();
+            self.seen = seen;
+            return;
+        }
+        if version <= known {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];

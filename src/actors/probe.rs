@@ -1,11 +1,13 @@
 //! The state of this replica, for its HTTP pages.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
 use futures::future::BoxFuture;
 use serde_json::Value;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -20,6 +22,7 @@ use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
 use super::supervision::Downfall;
 use crate::cluster::access_review::AccessReviewer;
 use crate::cluster::boot_clock::BootClock;
+use crate::cluster::elsewhere::Elsewhere;
 use crate::cluster::supervision::supervised;
 use crate::cluster::transport::Transport;
 use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
@@ -71,21 +74,33 @@ impl ReplicaProbe {
         }
     }
 
-    /// Serves the pages until the returned sender is dropped.
+    /// Serves the pages until the returned sender is dropped, on a thread of their own: whoever asks for them again and again
+    /// takes no time from heartbeats.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
     pub(super) fn serve(
         self,
         listener: tokio::net::TcpListener,
         tls: Option<Tls>,
         transport: Arc<dyn Transport>,
-    ) -> oneshot::Sender<()> {
+    ) -> io::Result<oneshot::Sender<()>> {
         let (end, ended) = oneshot::channel::<()>();
+        let transport = Arc::new(Elsewhere::new(transport, Handle::current()));
         let access = rules(&self.config, transport);
         let pages = http::router(self.metrics.clone(), Arc::new(self), access);
-        tokio::spawn(async move {
-            // Nothing is ever sent: the other side is dropped.
-            http::serve(listener, pages, tls, async { drop(ended.await) }).await;
-        });
-        end
+        let listener = listener.into_std()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("yardmaster-pages".into()).spawn(move || {
+            runtime.block_on(async move {
+                match tokio::net::TcpListener::from_std(listener) {
+                    // Nothing is ever sent: the other side is dropped.
+                    Ok(listener) => http::serve(listener, pages, tls, async { drop(ended.await) }).await,
+                    Err(error) => tracing::error!(%error, "the HTTP pages are not served"),
+                }
+            });
+        })?;
+        Ok(end)
     }
 
     /// The Jobs as they are, or were within [`READING_PERIOD`].

@@ -29,6 +29,7 @@ pub mod boot_clock;
 mod connections;
 mod credentials;
 pub mod departure;
+pub mod elsewhere;
 pub mod events;
 mod exec_plugin;
 mod fair_queue;

@@ -3,6 +3,7 @@
 //! [`server`] bounds what clients can cost, [`access`] says who may read what.
 
 mod access;
+mod metrics_page;
 mod page;
 mod reviews;
 mod secret;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::access::Access;
+use self::metrics_page::MetricsPage;
 pub use self::reviews::{Client, Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;
 pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
@@ -80,7 +82,7 @@ pub struct AccessRules {
 }
 
 struct Pages {
-    metrics: Arc<Metrics>,
+    metrics: MetricsPage,
     probe: Arc<dyn Probe>,
 }
 
@@ -98,7 +100,7 @@ pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules)
         .route("/livez", get(alive))
         .route("/readyz", get(|State(pages): State<Arc<Pages>>| async move { verdict(pages.probe.ready()) }))
         .merge(for_operators)
-        .with_state(Arc::new(Pages { metrics, probe }))
+        .with_state(Arc::new(Pages { metrics: MetricsPage::new(metrics), probe }))
         .layer(map_response(with_headers))
         .merge(page_router(overviews, debug))
 }
@@ -148,9 +150,9 @@ async fn overview(
 }
 
 async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
-    pages.probe.measure(&pages.metrics);
     let format = Format::negotiate(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-    ([(header::CONTENT_TYPE, format.content_type())], pages.metrics.render(format))
+    let text = pages.metrics.read(format, |metrics| pages.probe.measure(metrics)).await;
+    ([(header::CONTENT_TYPE, format.content_type())], text)
 }
 
 async fn shards_page(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
