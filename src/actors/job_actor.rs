@@ -421,14 +421,15 @@ impl JobActor {
 
     fn observe(&mut self, seen: Arc<ObservedJob>) {
         let Ok(job) = &seen.job else { return };
-        let (version, known) = (seen.version.order(), self.seen.version.order());
-        if version == known && job.spec.template.is_kept() && !self.state.job.spec.template.is_kept() {
-            // It was read live, and nothing but the template is new.
+        let lacks_template = job.spec.template.is_kept() && !self.state.job.spec.template.is_kept();
+        if lacks_template && seen.generation == self.seen.generation {
+            // The Job was read live. Nothing but the template is new in the spec.
             self.state.job.spec = job.spec.clone();
-            self.seen = seen;
-            return;
+            if let Ok(known) = &mut Arc::make_mut(&mut self.seen).job {
+                known.spec = job.spec.clone();
+            }
         }
-        if version <= known {
+        if seen.version.order() <= self.seen.version.order() {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];

@@ -184,13 +184,13 @@ mod tests {
         assert_eq!(total(), 0);
     }
 
-    /// A Job of this namespace that needs 200,000 intervals of indexes, which take 2.2 MB.
+    /// A Job of this namespace that needs 100,000 intervals of indexes, which take 1.1 MB.
     fn large(uid: &str, namespace: &str, intervals: u32, condition: &str) -> Arc<ObservedJob> {
         let indexes: Vec<String> = (0..intervals).map(|index| (2 * index).to_string()).collect();
         let job = json!({
             "metadata": {"name": uid, "namespace": namespace, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
-                "parallelism": 1, "completions": 600_000, "completionMode": "Indexed", "selector": {},
+                "parallelism": 1, "completions": 300_000, "completionMode": "Indexed", "selector": {},
                 "template": {"spec": {}},
             },
             "status": {
@@ -216,34 +216,34 @@ mod tests {
         let mut cache = JobCache::new(Arc::new(config), LoadBoard::new(ControllerConfig::default().shards));
         let mut insert = |job: Arc<ObservedJob>| cache.insert(job).1;
         for uid in ["a", "b", "c", "d", "e", "f", "g"] {
-            assert!(!is_left_alone(&insert(large(uid, "n", 200_000, "X"))), "{uid}");
+            assert!(!is_left_alone(&insert(large(uid, "n", 100_000, "X"))), "{uid}");
         }
         for turn in 0..2 {
-            let beyond = insert(large("h", "n", 200_000, "X"));
+            let beyond = insert(large("h", "n", 100_000, "X"));
             assert!(is_left_alone(&beyond) && lists(&beyond) == 0, "{turn}");
         }
-        let Err(unserved) = &insert(large("i", "n", 140_000, "X")).job else { panic!("it is too long, too") };
+        let Err(unserved) = &insert(large("i", "n", 70_000, "X")).job else { panic!("it is too long, too") };
         let (reason, message) = unserved.event();
-        assert!(reason == "StatusTooLong" && message.contains("16777216"), "{message}");
+        assert!(reason == "StatusTooLong" && message.contains("8388608"), "{message}");
         assert!(
             !is_left_alone(&insert(large("j", "n", 1_000, "X"))),
             "a status of the usual length has room"
         );
         assert!(
-            !is_left_alone(&insert(large("k", "other", 200_000, "X"))),
+            !is_left_alone(&insert(large("k", "other", 100_000, "X"))),
             "another namespace has a share of its own"
         );
         assert_eq!(
-            lists(&insert(large("l", "n", 200_000, "Complete"))),
+            lists(&insert(large("l", "n", 100_000, "Complete"))),
             0,
             "one that has finished keeps no lists"
         );
         assert_eq!(cache.fitting("n"), None);
         // Room for one of them becomes free.
-        cache.insert(large("a", "n", 200_000, "Failed"));
+        cache.insert(large("a", "n", 100_000, "Failed"));
         let next = cache.fitting("n").unwrap();
         assert_eq!((&**next.namespace(), next.uid()), ("n", &Uid::from("i")), "the shortest");
-        assert!(!is_left_alone(&cache.insert(large("i", "n", 140_000, "X")).1));
+        assert!(!is_left_alone(&cache.insert(large("i", "n", 70_000, "X")).1));
         assert_eq!(cache.fitting("n"), None);
         cache.remove(&"b".into());
         assert_eq!(cache.fitting("n").map(|job| job.uid().clone()), Some("h".into()));
@@ -283,13 +283,13 @@ mod tests {
         let config = Arc::new(ControllerConfig::default());
         let ours = Some(config.controller_name.as_str());
         for (manager, condition, most_served) in
-            [(ours, "FailureTarget", 400), (ours, "Complete", 500), (Some("a/b"), "FailureTarget", 500)]
+            [(ours, "FailureTarget", 200), (ours, "Complete", 300), (Some("a/b"), "FailureTarget", 300)]
         {
             let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
-            (0..500).for_each(|number| _ = cache.insert(heavy(&number.to_string(), manager, condition)));
+            (0..300).for_each(|number| _ = cache.insert(heavy(&number.to_string(), manager, condition)));
             let kept = cache.all().map(|(_, job)| job.may_have_pods().unwrap().weight()).sum::<usize>();
             // A Job that takes less than 1 KiB is not counted.
-            assert!(kept < LONGEST_STATUSES + 500 * (1 << 10), "{manager:?} {condition}: {kept}");
+            assert!(kept < LONGEST_STATUSES + 300 * (1 << 10), "{manager:?} {condition}: {kept}");
             let served = cache.all().filter(|(_, job)| !is_left_alone(job)).count();
             assert!((most_served / 2..=most_served).contains(&served), "{manager:?} {condition}: {served}");
         }

@@ -83,6 +83,12 @@ impl Job {
         self.status.list_bytes() + self.status.condition_bytes() + of_spec
     }
 
+    /// Whether there is something to drop of it if nobody manages it.
+    pub fn is_heavy(&self) -> bool {
+        let of_status = self.status.list_bytes() + self.status.condition_bytes();
+        of_status + self.spec.policy_bytes() > 0 || self.spec.template.is_kept()
+    }
+
     /// Drops what has a [`weight`](Self::weight), but the selector, of a Job that is not managed. Which conditions it has stays
     /// known.
     pub fn drop_weight(&mut self) {

@@ -11,7 +11,7 @@ use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::missed::Missed;
-use super::searches::Searches;
+use super::searches::{LONGEST_REST, Searches};
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
@@ -212,7 +212,8 @@ impl ShardActor {
             let begun = TokioInstant::now();
             let next = shard.seek_pods(ctx);
             let now = TokioInstant::now();
-            shard.doubts.rests = Some(now + now.duration_since(begun) * SEEKING_REST);
+            let rest = (now.duration_since(begun) * SEEKING_REST).min(LONGEST_REST);
+            shard.doubts.rests = Some(now + rest);
             if let Some(next) = next {
                 shard.schedule_search(next.saturating_duration_since(now), ctx);
             }

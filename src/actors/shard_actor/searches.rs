@@ -21,7 +21,7 @@ pub(super) const MAX_SOUGHT: usize = 50;
 /// How often the time of a list the next one of its namespace waits.
 const REST: u32 = 10;
 /// The longest such wait.
-const LONGEST_REST: Duration = Duration::from_secs(2);
+pub(super) const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// The lists of each namespace, or of each Job.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
 /// Most memory, in bytes, for the indexes and UIDs in the statuses of a namespace's Jobs.
-pub const LONGEST_STATUSES: usize = 16 << 20;
+pub const LONGEST_STATUSES: usize = 8 << 20;
 
 /// A Job as the API server shows it.
 #[derive(Clone, Debug)]
@@ -67,6 +67,9 @@ impl ObservedJob {
 
     /// Drops the lists, policies, texts and the template, of a Job of another controller.
     pub fn lighten(self: &mut Arc<Self>) {
+        if !self.job.as_ref().is_ok_and(Job::is_heavy) {
+            return;
+        }
         if let Ok(job) = &mut Arc::make_mut(self).job {
             job.drop_weight();
             job.drop_template();
