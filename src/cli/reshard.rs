@@ -2,12 +2,19 @@
 //!
 //! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
 //! gets the label of its Job's new shard. The command can be repeated after an interruption.
+//!
+//! Whoever has webhooks for the pods of a namespace may refuse their labels, or have them take long. Then these pods keep the
+//! labels of their old shards, and replicas look for those that are not counted: no tenant may keep all of them from starting.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use futures::future::join_all;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,6 +23,7 @@ use kube::Resource as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::Failure;
 use super::connection::ConnectionArgs;
@@ -24,15 +32,23 @@ use super::controller::lease_namespace;
 use super::pages::{metadata_pages, pages};
 use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::transport::client;
 use crate::cluster::wire::label_patch;
 use crate::job::names::{self, SHARD_LABEL};
+use crate::job::short_text::short;
 use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{Layout, LeaseCodec, LeaseRecord};
+use crate::telemetry::printable::OneLine;
 
-/// Pods that are labelled concurrently.
+/// Pods that are labelled concurrently, and those of one namespace.
 const AT_ONCE: usize = 16;
+const SHARE: usize = 8;
+/// How long a pod may take.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Pods of a namespace that get no label before the rest of its pods is left as it is.
+const PATIENCE: usize = 16;
 
 /// Flags of `reshard`.
 #[derive(Debug, Args)]
@@ -98,6 +114,7 @@ impl Resharding {
                 self.namespace
             );
         }
+        let owners = self.managers().await?;
         let from = before.map_or(self.to, |layout| layout.shards);
         let mark = Layout {
             version: before.map_or(0, |layout| layout.version),
@@ -107,13 +124,17 @@ impl Resharding {
         let marked = self.write(&mark).await?;
         // A replica may have started before the mark was written; it sees the mark, and ends.
         self.wait_until_no_replica_runs().await?;
-        let labelled = self.label_pods().await?;
+        let Labelled { pods, refused } = self.label_pods(&owners).await?;
         self.delete_claims_beyond().await?;
         self.write(&Layout { version: marked, shards: self.to, resharding_to: None }).await?;
-        Ok(format!(
-            "Changed from {} to {to} shards and relabelled {labelled} pods. Start replicas with --shards {to}.",
-            from.get()
-        ))
+        let from = from.get();
+        let done = format!(
+            "Changed from {from} to {to} shards and relabelled {pods} pods. Start replicas with --shards {to}."
+        );
+        let refused = refused
+            .into_iter()
+            .map(|why| format!("{why}. Replicas find the pods of that namespace that are not counted yet."));
+        Ok(refused.chain([done]).collect::<Vec<_>>().join("\n"))
     }
 
     async fn layout(&self) -> anyhow::Result<Option<Layout>> {
@@ -163,22 +184,48 @@ impl Resharding {
         Ok(self.layout().await?.is_some_and(|layout| layout.resharding_to.is_some()))
     }
 
-    /// Gives every pod of our Jobs the label of its Job's new shard. Returns the number of pods that had
-    /// another one.
-    async fn label_pods(&self) -> anyhow::Result<usize> {
-        let owners = self.managers().await?;
+    /// Gives every pod of our Jobs the label of its Job's new shard. Namespaces take turns.
+    async fn label_pods(&self, owners: &UidMap<Option<String>>) -> anyhow::Result<Labelled> {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let mut pages = pin!(metadata_pages(pods, ListParams::default().labels(SHARD_LABEL)));
-        let mut labelled = 0;
+        let mut labels: BTreeMap<Arc<str>, Vec<Label>> = BTreeMap::new();
         while let Some(page) = pages.try_next().await? {
-            let labels = page.iter().filter_map(|pod| self.new_label(pod, &owners));
-            labelled += stream::iter(labels)
-                .map(|label| self.label(label))
-                .buffer_unordered(AT_ONCE)
-                .try_fold(0, async |sum, count| Ok(sum + count))
-                .await?;
+            for (namespace, label) in page.iter().filter_map(|pod| self.new_label(pod, owners)) {
+                labels.entry(namespace).or_default().push(label);
+            }
         }
-        Ok(labelled)
+        let turns = FairSemaphore::new(AT_ONCE, SHARE);
+        let all =
+            labels.into_iter().map(|(namespace, labels)| self.label_namespace(&turns, namespace, labels));
+        Ok(join_all(all).await.into_iter().fold(Labelled::default(), Labelled::and))
+    }
+
+    /// Labels the pods of a namespace, and gives up after [`PATIENCE`] that get no label.
+    async fn label_namespace(
+        &self,
+        turns: &FairSemaphore,
+        namespace: Arc<str>,
+        labels: Vec<Label>,
+    ) -> Labelled {
+        let answers = stream::iter(labels).map(async |label| {
+            let _turn = turns.acquire(Some(&namespace), None).await;
+            self.label(&namespace, label).await
+        });
+        let (mut answers, mut failures) = (pin!(answers.buffer_unordered(SHARE)), 0);
+        let mut labelled = Labelled::default();
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(pods) => labelled.pods += pods,
+                Err(why) => {
+                    failures += 1;
+                    labelled.refused.extend((failures == 1).then_some(why));
+                }
+            }
+            if failures == PATIENCE {
+                break;
+            }
+        }
+        labelled
     }
 
     /// `spec.managedBy` of all Jobs, by UID.
@@ -196,7 +243,11 @@ impl Resharding {
 
     /// The label to put on a pod, if it has another one. Pods of other controllers' Jobs are labelled by
     /// those controllers. If a pod's Job is gone, its controller is unknown, so the pod is labelled, too.
-    fn new_label(&self, pod: &PartialObjectMeta<Pod>, owners: &UidMap<Option<String>>) -> Option<Label> {
+    fn new_label(
+        &self,
+        pod: &PartialObjectMeta<Pod>,
+        owners: &UidMap<Option<String>>,
+    ) -> Option<(Arc<str>, Label)> {
         let meta = pod.meta();
         let job = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let managed_by = owners.get(&Uid::from(job.uid.as_str()));
@@ -206,21 +257,24 @@ impl Resharding {
         let shard = self.to.shard_of(&job.uid);
         let current = meta.labels.as_ref()?.get(SHARD_LABEL)?;
         (*current != shard.to_string()).then_some(())?;
-        Some(Label {
-            namespace: meta.namespace.clone()?,
-            name: meta.name.clone()?,
-            patch: serde_json::from_slice(&label_patch(&Uid::from(meta.uid.as_deref()?), shard.0)).ok()?,
-        })
+        let patch = serde_json::from_slice(&label_patch(&Uid::from(meta.uid.as_deref()?), shard.0)).ok()?;
+        Some((meta.namespace.as_deref()?.into(), Label { name: meta.name.clone()?, patch }))
     }
 
-    /// Labels a pod; 0 if it is gone.
-    async fn label(&self, Label { namespace, name, patch }: Label) -> anyhow::Result<usize> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        match pods.patch_metadata(&name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-            Ok(_) => Ok(1),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(0),
-            Err(error) => Err(error).with_context(|| format!("cannot label pod {namespace}/{name}")),
-        }
+    /// Labels a pod; 0 if it is gone. Otherwise says why it has no label.
+    async fn label(&self, namespace: &str, Label { name, patch }: Label) -> Result<usize, String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
+        let why = match timeout(LONGEST, pods.patch_metadata(&name, &parameters, &patch)).await {
+            Ok(Ok(_)) => return Ok(1),
+            Ok(Err(kube::Error::Api(status))) if status.is_not_found() || status.is_conflict() => {
+                return Ok(0);
+            }
+            Ok(Err(kube::Error::Api(status))) => status.message,
+            Ok(Err(_)) => "there is no answer".into(),
+            Err(_) => format!("it takes more than {} s", LONGEST.as_secs()),
+        };
+        Err(format!("Cannot label pod {namespace}/{name}: {}", OneLine(&short(&why))))
     }
 
     /// Deletes the claims of shards that no longer exist.
@@ -241,9 +295,24 @@ impl Resharding {
     }
 }
 
+/// What has been labelled.
+#[derive(Default)]
+struct Labelled {
+    pods: usize,
+    /// Why pods were left, once for each namespace.
+    refused: Vec<String>,
+}
+
+impl Labelled {
+    fn and(mut self, more: Self) -> Self {
+        self.pods += more.pods;
+        self.refused.extend(more.refused);
+        self
+    }
+}
+
 /// A label to put on a pod.
 struct Label {
-    namespace: String,
     name: String,
     patch: Value,
 }
