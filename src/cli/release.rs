@@ -27,10 +27,12 @@ use super::connection::ConnectionArgs;
 use super::console;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::job::names;
 
-/// Jobs whose pods are released concurrently.
+/// Jobs whose pods are released concurrently, and those of one namespace: its webhooks may take long for each pod.
 const AT_ONCE: usize = 16;
+const SHARE: usize = 4;
 
 /// Flags of `release`.
 #[derive(Debug, Args)]
@@ -93,12 +95,15 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         return Ok(report.exit_code());
     }
     let progress = progress((jobs.len() + orphans.len()) as u64);
+    let share = if matches!(scope, Scope::Cluster) { SHARE } else { AT_ONCE };
+    let (turns, all) = (FairSemaphore::new(AT_ONCE, share), jobs.len().max(1));
     let counted = stream::iter(jobs).map(|job| async {
+        let _turn = turns.acquire(Some(&job.job.namespace), None).await;
         let counting = Counting::new(cluster, job);
         let name = counting.name();
         (name, counting.finish().await)
     });
-    let mut counted = counted.buffer_unordered(AT_ONCE);
+    let mut counted = counted.buffer_unordered(all);
     while let Some((name, outcome)) = counted.next().await {
         report.job(&name, outcome);
         progress.inc(1);
