@@ -74,8 +74,8 @@ impl ReplicaProbe {
         }
     }
 
-    /// Serves the pages until the returned sender is dropped, on a thread of their own: whoever asks for them again and again
-    /// takes no time from heartbeats.
+    /// Serves the pages until the returned sender is dropped. They have a thread of their own, so that many requests for them
+    /// take no time from heartbeats.
     ///
     /// # Errors
     /// When the operating system gives no thread.

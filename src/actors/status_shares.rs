@@ -24,7 +24,7 @@ const LONGEST_TEMPLATES: usize = 8 << 20;
 /// A shorter template weighs nothing.
 const LIGHT_TEMPLATE: usize = 1 << 10;
 
-/// What the statuses, policies and templates of each namespace take.
+/// The memory that each namespace takes for the statuses, policies, selectors and templates of its Jobs.
 #[derive(Debug, Default)]
 pub struct StatusShares(HashMap<Arc<str>, Share>);
 

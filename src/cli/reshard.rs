@@ -3,8 +3,8 @@
 //! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
 //! gets the label of its Job's new shard. The command can be repeated after an interruption.
 //!
-//! Whoever has webhooks for the pods of a namespace may refuse their labels, or have them take long. Then these pods keep the
-//! labels of their old shards, and replicas look for those that are not counted: no tenant may keep all of them from starting.
+//! A webhook of a tenant may refuse labels, or take long. Such pods keep the labels of their old shards, and replicas look for
+//! those that are not counted. So no tenant keeps the replicas from starting.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -295,7 +295,7 @@ impl Resharding {
     }
 }
 
-/// What has been labelled.
+/// The outcome of labelling.
 #[derive(Default)]
 struct Labelled {
     pods: usize,

@@ -174,7 +174,7 @@ mod tests {
         assert!(reads.lock().is_empty());
     }
 
-    /// One waits for the first, and those who have asked for it go.
+    /// A second read waits for the first one, and its askers go away.
     #[tokio::test(start_paused = true)]
     async fn a_read_that_nobody_waits_for_any_more_does_not_let_others_leave_beside_the_one_in_flight() {
         let (gate, reads, seen) = (ReadGate::default(), JoinedReads::default(), Arc::new(Seen::default()));

@@ -144,7 +144,7 @@ pub(super) fn foreign(ledger: &Ledger) -> impl Iterator<Item = &PodFacts> {
         is_claimed && pod.is_tracked() && pod.job.as_ref().is_none_or(|job| !ledger.jobs.contains_key(job))
     };
     ledger.pods.values().filter(is_foreign).filter(|pod| {
-        // What lacks these labels may be looked for only once an hour.
+        // Where lists take long, pods without these labels are listed only once an hour.
         pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string() || is_shown(pod)
     })
 }

@@ -53,7 +53,7 @@ struct ExpiryAnswered {
 
 impl ShardActor {
     fn foreign_job_seen(&mut self, mut seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        // One that was read live has all its parts.
+        // A live read brings policies and the template, which nobody needs here.
         seen.lighten();
         let uid = seen.uid.clone();
         match self.foreign_jobs.0.entry(uid.clone()) {

@@ -12,7 +12,7 @@ use crate::job::status::JobStatus;
 use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
-/// Most memory, in bytes, for the indexes and UIDs in the statuses of a namespace's Jobs.
+/// Most memory, in bytes, for what [`Job::weight`] counts of the unfinished Jobs of a namespace.
 pub const LONGEST_STATUSES: usize = 8 << 20;
 
 /// A Job as the API server shows it.
