@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
-use super::pages::pages;
+use super::lists::objects;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{CONTROLLER_LABEL, CONTROLLER_NAME, LeaseRecord, controller_label};
@@ -122,8 +122,8 @@ impl Ownership {
         selector: &str,
         now: Timestamp,
     ) -> anyhow::Result<Self> {
-        let leases = pages(Self::leases(client, namespace), ListParams::default().labels(selector));
-        Ok(Self::of(&leases.try_concat().await?, now))
+        let leases = objects(Self::leases(client, namespace), &ListParams::default().labels(selector));
+        Ok(Self::of(&leases.try_collect::<Vec<_>>().await?, now))
     }
 
     /// The Leases of one namespace or all.

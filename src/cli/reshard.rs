@@ -16,12 +16,10 @@ use anyhow::Context as _;
 use clap::Args;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::PartialObjectMeta;
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -29,7 +27,8 @@ use super::Failure;
 use super::connection::ConnectionArgs;
 use super::console;
 use super::controller::lease_namespace;
-use super::pages::{metadata_pages, pages};
+use super::job_view::{JobView, all_jobs};
+use super::lists::{metadata, objects};
 use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
 use crate::cluster::fair_semaphore::FairSemaphore;
@@ -187,10 +186,10 @@ impl Resharding {
     /// Gives every pod of our Jobs the label of its Job's new shard. Namespaces take turns.
     async fn label_pods(&self, owners: &UidMap<Option<String>>) -> anyhow::Result<Labelled> {
         let pods: Api<Pod> = Api::all(self.client.clone());
-        let mut pages = pin!(metadata_pages(pods, ListParams::default().labels(SHARD_LABEL)));
+        let mut pods = pin!(metadata(pods, &ListParams::default().labels(SHARD_LABEL)));
         let mut labels: BTreeMap<Arc<str>, Vec<Label>> = BTreeMap::new();
-        while let Some(page) = pages.try_next().await? {
-            for (namespace, label) in page.iter().filter_map(|pod| self.new_label(pod, owners)) {
+        while let Some(pod) = pods.try_next().await? {
+            if let Some((namespace, label)) = self.new_label(&pod, owners) {
                 labels.entry(namespace).or_default().push(label);
             }
         }
@@ -230,25 +229,14 @@ impl Resharding {
 
     /// `spec.managedBy` of all Jobs, by UID.
     async fn managers(&self) -> anyhow::Result<UidMap<Option<String>>> {
-        let jobs: Api<Job> = Api::all(self.client.clone());
-        let mut pages = pin!(pages(jobs, ListParams::default()));
-        let mut managers = UidMap::default();
-        while let Some(page) = pages.try_next().await? {
-            managers.extend(page.into_iter().filter_map(|job| {
-                Some((Uid::from(job.metadata.uid?.as_str()), job.spec.and_then(|spec| spec.managed_by)))
-            }));
-        }
-        Ok(managers)
+        let jobs = objects(all_jobs(&self.client), &ListParams::default());
+        let manager = |job: JobView| Some((Uid::from(job.metadata.uid?.as_str()), job.spec.managed_by));
+        Ok(jobs.try_filter_map(async |job| Ok(manager(job))).try_collect().await?)
     }
 
     /// The label to put on a pod, if it has another one. Pods of other controllers' Jobs are labelled by
     /// those controllers. If a pod's Job is gone, its controller is unknown, so the pod is labelled, too.
-    fn new_label(
-        &self,
-        pod: &PartialObjectMeta<Pod>,
-        owners: &UidMap<Option<String>>,
-    ) -> Option<(Arc<str>, Label)> {
-        let meta = pod.meta();
+    fn new_label(&self, meta: &ObjectMeta, owners: &UidMap<Option<String>>) -> Option<(Arc<str>, Label)> {
         let job = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let managed_by = owners.get(&Uid::from(job.uid.as_str()));
         if managed_by.is_some_and(|name| !self.controller.manages(name.as_deref())) {

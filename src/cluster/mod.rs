@@ -7,7 +7,7 @@
 //! | `connections` | the connections of the transport: pools, renewal, proxies |
 //! | `credentials`, `exec_plugin`, `impersonation` | who we are, as files, plugins and a kubeconfig say |
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
-//! | `list` | reads a list while it arrives, and sees whether it is complete |
+//! | [`list`] | reads a list while it arrives, and sees whether it is complete |
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
 //! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
 //! | [`answer_time`] | how quickly the API server answers at present |
@@ -39,7 +39,7 @@ pub mod gate;
 mod impersonation;
 mod joined_reads;
 pub mod leases;
-mod list;
+pub mod list;
 mod measured;
 mod pieces;
 mod rate;

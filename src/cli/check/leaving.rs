@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
-use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 
 use super::context::{Context, message};
 use super::pods::{self, Held};
 use super::{CheckId, Finding};
-use crate::cli::pages::pages;
+use crate::cli::job_view::{JobView, all_jobs};
+use crate::cli::lists::objects;
 use crate::job::names::EXTERNAL_FINALIZER;
 
 pub(super) const JOBS: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
@@ -70,22 +70,15 @@ struct Jobs {
 }
 
 async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
-    let api: Api<Job> = Api::all(cx.client.clone());
-    let mut pages = pin!(pages(api, ListParams::default()));
+    let mut all = pin!(objects(all_jobs(&cx.client), &ListParams::default()));
     let mut jobs = Jobs::default();
-    while let Some(page) = pages.try_next().await? {
-        for job in page {
-            let managed_by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
-            if !cx.controller.manages(managed_by) {
-                jobs.of_others.extend(job.metadata.uid);
-            } else if !is_finished(&job) {
-                let meta = job.metadata;
-                jobs.unfinished.push(format!(
-                    "{}/{}",
-                    meta.namespace.unwrap_or_default(),
-                    meta.name.unwrap_or_default()
-                ));
-            }
+    while let Some(JobView { metadata, spec, status, .. }) = all.try_next().await? {
+        if !cx.controller.manages(spec.managed_by.as_deref()) {
+            jobs.of_others.extend(metadata.uid);
+        } else if !status.unwrap_or_default().is_finished() {
+            let (namespace, name) =
+                (metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default());
+            jobs.unfinished.push(format!("{namespace}/{name}"));
         }
         if cx.is_stopped() {
             break;
@@ -99,14 +92,6 @@ async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
 fn without_others(held: BTreeMap<String, Held>, of_others: &BTreeSet<String>) -> Vec<String> {
     let is_ours = |pod: &Held| pod.job.as_ref().is_none_or(|job| !of_others.contains(job));
     held.into_values().filter(is_ours).map(|pod| pod.name).collect()
-}
-
-fn is_finished(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| matches!(&*condition.type_, "Complete" | "Failed") && condition.status == "True")
 }
 
 /// The first names of a list.
@@ -148,7 +133,6 @@ fn evaluate_pods(pods: &[String]) -> Finding {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
 
     use super::*;
     use crate::cli::check::report::Status;
@@ -191,20 +175,5 @@ mod tests {
             )
         );
         assert_eq!(evaluate_pods(&[]).status, Status::Ok);
-    }
-
-    #[test]
-    fn only_complete_and_failed_jobs_are_finished() {
-        for (type_, status, finished) in [
-            ("Complete", "True", true),
-            ("Failed", "True", true),
-            ("Complete", "False", false),
-            ("Suspended", "True", false),
-            ("FailureTarget", "True", false),
-        ] {
-            let conditions = json!([{"type": type_, "status": status}]);
-            let job: Job = serde_json::from_value(json!({"status": {"conditions": conditions}})).unwrap();
-            assert_eq!(is_finished(&job), finished, "{type_} {status}");
-        }
     }
 }

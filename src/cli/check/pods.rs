@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, message};
 use super::{CheckId, Finding};
-use crate::cli::pages::metadata_pages;
+use crate::cli::lists::metadata;
 use crate::job::names::{JOB_NAME_LABEL, SHARD_LABEL};
 
 pub(super) const CHECK: CheckId = CheckId { group: "jobs", name: "pods-on-finalizers" };
@@ -113,9 +113,9 @@ where
 {
     let api: Api<K> = Api::all(cx.client.clone());
     let label_selector = label.map(str::to_owned);
-    let mut pages = pin!(metadata_pages(api, ListParams { label_selector, ..ListParams::default() }));
-    while let Some(page) = pages.try_next().await? {
-        page.into_iter().for_each(|item| take(item.metadata));
+    let mut all = pin!(metadata(api, &ListParams { label_selector, ..ListParams::default() }));
+    while let Some(object) = all.try_next().await? {
+        take(object);
         if cx.is_stopped() {
             break;
         }

@@ -28,7 +28,7 @@ use self::output::Output;
 use self::selection::{Selection, container_names, index, prefix};
 use super::connection::ConnectionArgs;
 use super::job_phase::JobPhase;
-use super::pages::pages;
+use super::lists::objects;
 use super::pod_view::{ContainerStatus, PodView, RunState};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
@@ -252,7 +252,7 @@ impl Printer {
 
     async fn list(&self) -> anyhow::Result<Vec<PodView>> {
         let params = ListParams::default().labels(&self.label());
-        Ok(pages(self.pods.clone(), params).try_concat().await?)
+        Ok(objects(self.pods.clone(), &params).try_collect().await?)
     }
 }
 

@@ -42,7 +42,7 @@ use self::view::JobView;
 use self::waits::{PATIENCE, Waits};
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
-use super::pages::pages;
+use super::lists::objects;
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -251,9 +251,9 @@ async fn catch_up(client: &kube::Client, tracker: &Tracker, pods: &mut PodObserv
     for namespace in namespaces(tracker) {
         let api =
             Api::<PodView>::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
-        let mut pages = pin!(pages(api, ListParams::default()));
-        while let Some(page) = pages.try_next().await.context("cannot list pods")? {
-            page.iter().for_each(|pod| pods.observe(pod));
+        let mut all = pin!(objects(api, &ListParams::default()));
+        while let Some(pod) = all.try_next().await.context("cannot list pods")? {
+            pods.observe(&pod);
         }
     }
     Ok(())

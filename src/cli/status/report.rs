@@ -1,6 +1,7 @@
 //! A report on the whole cluster, or on a part of it, and how it is read.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use serde::Serialize;
 
 use super::job::JobReport;
 use super::waits::{Inquiry, Waiting};
+use crate::cli::lists::objects;
 use crate::cli::ownership::Ownership;
-use crate::cli::pages::pages;
 use crate::cli::pod_view::PodView;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::lease::LEASE_LABEL;
@@ -93,31 +94,31 @@ pub(super) async fn read(
             let found = api.get_opt(name).await?;
             let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
             let report = JobReport::of(&job, &ownership, time);
-            jobs.push(with_pods(client, JobReport { waiting: wait(&inquiry, &job).await, ..report }).await?);
+            let waiting = known(&report, inquiry.why(&job).await);
+            jobs.push(with_pods(client, JobReport { waiting, ..report }).await?);
         }
         Selection::Many { selector, .. } => {
             let label_selector = selector.clone();
-            let mut pages = pin!(pages(api, ListParams { label_selector, ..ListParams::default() }));
-            while let Some(page) = pages.try_next().await? {
-                let reports = page.iter().map(async |job| {
-                    let waiting = wait(&inquiry, job).await;
-                    JobReport { waiting, ..JobReport::of(job, &ownership, time) }
-                });
-                let reports = stream::iter(reports).buffered(AT_ONCE);
-                jobs.extend(
-                    reports.collect::<Vec<_>>().await.into_iter().filter(|job| selection.includes(job)),
-                );
-            }
+            let all = objects(api, &ListParams { label_selector, ..ListParams::default() });
+            let all = all.map_ok(|job| (JobReport::of(&job, &ownership, time), inquiry.begin(&job)));
+            let all = all.try_filter(|(job, _)| ready(selection.includes(job)));
+            // The API server does not wait for long until a list is read.
+            let all: Vec<(JobReport, _)> = all.try_collect().await?;
+            let reports = all.into_iter().map(async |(job, begun)| {
+                let waiting = known(&job, inquiry.end(begun).await);
+                JobReport { waiting, ..job }
+            });
+            jobs = stream::iter(reports).buffered(AT_ONCE).collect().await;
         }
     }
     jobs.sort_by(JobReport::by_interest);
     Ok(Report { time, ownership, jobs })
 }
 
-/// What a Job waits for, as far as that can be found out.
-async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
-    inquiry.why(job).await.unwrap_or_else(|error| {
-        tracing::warn!(job = ?job.metadata.name, %error, "cannot find out what the Job waits for");
+/// What a Job waits for, as far as that was found out.
+fn known(job: &JobReport, waiting: anyhow::Result<Option<Waiting>>) -> Option<Waiting> {
+    waiting.unwrap_or_else(|error| {
+        tracing::warn!(job = ?job.name, %error, "cannot find out what the Job waits for");
         None
     })
 }
@@ -134,12 +135,10 @@ pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
     let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid));
     let mut phases: BTreeMap<String, u64> = BTreeMap::new();
-    let mut pages = pin!(pages(api, params));
-    while let Some(page) = pages.try_next().await? {
-        for pod in page {
-            let phase = pod.status.map(|status| status.phase.to_string()).filter(|phase| !phase.is_empty());
-            *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
-        }
+    let mut pods = pin!(objects(api, &params));
+    while let Some(pod) = pods.try_next().await? {
+        let phase = pod.status.map(|status| status.phase.to_string()).filter(|phase| !phase.is_empty());
+        *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
     }
     Ok(JobReport { pods: Some(phases), ..job })
 }

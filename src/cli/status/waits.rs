@@ -51,6 +51,17 @@ impl From<&Wait> for Waiting {
     }
 }
 
+/// An inquiry about one Job that has begun.
+pub(super) type Begun = anyhow::Result<Of>;
+
+/// What the wait of a Job follows from.
+pub(super) enum Of {
+    /// The Job itself.
+    Job(Option<Waiting>),
+    /// Its pods, which have the finalizer of this name.
+    Pods(Box<JobState>, &'static str),
+}
+
 /// Finds the waits of Jobs for one report.
 pub(super) struct Inquiry {
     client: Client,
@@ -66,22 +77,35 @@ impl Inquiry {
 
     /// Why no pod of the Job is created; `None` if pods are created or the reason is unknown.
     pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
+        self.end(self.begin(job)).await
+    }
+
+    /// What the Job itself says, without a request.
+    pub(super) fn begin(&self, job: &batch::Job) -> Begun {
         let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
-        let Ok(read) = &observed.job else { return Ok(None) };
+        let Ok(read) = &observed.job else { return Ok(Of::Job(None)) };
         if read.status.finished().is_some() {
-            return Ok(None);
+            return Ok(Of::Job(None));
         }
         let limits = Limits { debounce_period: Duration::ZERO, ..Limits::default() };
-        let mut state = JobState::new(read.clone(), limits);
-        // Some reasons do not depend on pods, which are not read then.
+        let state = JobState::new(read.clone(), limits);
         if let Some(wait) = reconcile(&state, self.now).waiting {
-            return Ok(Some(Waiting::from(&wait)));
+            return Ok(Of::Job(Some(Waiting::from(&wait))));
         }
         if is_full(&state.job) {
-            return Ok(None);
+            return Ok(Of::Job(None));
         }
         let replaces_built_in = observed.managed_by.as_deref().is_none_or(|name| name == BUILT_IN_CONTROLLER);
         let finalizer = if replaces_built_in { BUILT_IN_FINALIZER } else { EXTERNAL_FINALIZER };
+        Ok(Of::Pods(Box::new(state), finalizer))
+    }
+
+    /// Goes on with the Job's pods and Events, if its wait depends on them.
+    pub(super) async fn end(&self, begun: Begun) -> anyhow::Result<Option<Waiting>> {
+        let (mut state, finalizer) = match begun? {
+            Of::Job(waiting) => return Ok(waiting),
+            Of::Pods(state, finalizer) => (state, finalizer),
+        };
         let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
         if pods.iter().any(|pod| pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none()) {
             return Ok(Some(Waiting::from(&Wait::PodsUnknown)));

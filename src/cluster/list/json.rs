@@ -13,7 +13,7 @@ const SHELL_BYTES: usize = 1 << 20;
 
 /// Splits the body of a list into its objects.
 #[derive(Debug, Default)]
-pub(crate) struct JsonList {
+pub struct JsonList {
     /// Bytes that have not been looked at.
     unread: Bytes,
     /// The list without its objects.
@@ -80,12 +80,16 @@ impl Nesting {
 }
 
 impl JsonList {
-    pub(super) fn push(&mut self, piece: Bytes) {
+    /// Adds the next piece. The piece before must hold no complete object any more.
+    pub fn push(&mut self, piece: Bytes) {
         self.unread = piece;
     }
 
     /// The JSON of the next object that is complete.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, ListError> {
+    ///
+    /// # Errors
+    /// When the bytes are not those of a list, or an object is longer than any.
+    pub fn next(&mut self) -> Result<Option<Bytes>, ListError> {
         loop {
             if let (Place::First | Place::Object, Some(b'{')) = (self.place, self.unread.first())
                 && self.partial.is_empty()
@@ -153,7 +157,11 @@ impl JsonList {
         Ok(Some(self.partial.split().freeze()))
     }
 
-    pub(super) fn end(self) -> Result<u64, ListError> {
+    /// The version of the list, after its last piece.
+    ///
+    /// # Errors
+    /// When the list is not complete.
+    pub fn end(self) -> Result<u64, ListError> {
         if !matches!(self.place, Place::Shell) || self.shell.is_empty() || self.shell_nesting.depth > 0 {
             return Err(ListError::Cut);
         }
