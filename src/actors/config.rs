@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::threads::half_the_cores;
 use crate::cluster::answer_time::AnswerTime;
+use crate::cluster::wire::ObservedJob;
 use crate::job::exponential::Exponential;
 use crate::job::names;
 use crate::job::options::PodBackoff;
@@ -164,6 +165,11 @@ impl ControllerConfig {
             None => self.replaces_built_in(),
             Some(name) => name == self.controller_name,
         }
+    }
+
+    /// Whether this Job is ours.
+    pub fn manages_job(&self, job: &ObservedJob) -> bool {
+        self.manages(job.managed_by.as_deref())
     }
 
     /// The finalizer on pods that are not counted yet. The built-in finalizer is reserved for the built-in

@@ -1,5 +1,6 @@
 //! The services that a replica provides to its actors.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,21 @@ const LARGE_PODS_SHARE: usize = 4;
 /// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
 pub struct ReplicaContext {
+    services: Arc<ReplicaServices>,
+    /// Live reads.
+    pub reads: Reader,
+}
+
+impl Deref for ReplicaContext {
+    type Target = ReplicaServices;
+
+    fn deref(&self) -> &ReplicaServices {
+        &self.services
+    }
+}
+
+/// What all clones of a [`ReplicaContext`] share.
+pub struct ReplicaServices {
     /// Settings.
     pub config: Arc<ControllerConfig>,
     /// The tokio pool, for everything that waits for the network.
@@ -48,8 +64,6 @@ pub struct ReplicaContext {
     pub transport: Arc<dyn Transport>,
     /// The one way out for writes.
     pub gate: WriteGate,
-    /// Live reads.
-    pub reads: Reader,
     /// Pods of large templates that are being made.
     pub large_pods: FairSemaphore,
     /// How long the Jobs of each namespace have worked in long turns.
@@ -79,7 +93,7 @@ pub struct ReplicaContext {
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
-    subscriptions: Arc<AtomicU64>,
+    subscriptions: AtomicU64,
 }
 
 impl ReplicaContext {
@@ -118,14 +132,13 @@ impl ReplicaContext {
             test_hooks: config.test_hooks.clone(),
         };
         let pod_watch = PodWatch::begin(services, &runtime);
-        Self {
+        let services = ReplicaServices {
             config: Arc::new(config),
             runtime,
             boot_clock: clocks.boot.clone(),
             clock: Arc::new(SteadyClock::new(clocks)),
             transport,
             gate,
-            reads,
             large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE),
             long_works: LongWorks::default(),
             recorder,
@@ -140,8 +153,9 @@ impl ReplicaContext {
             vigil,
             pod_watch,
             seeds,
-            subscriptions: Arc::default(),
-        }
+            subscriptions: AtomicU64::default(),
+        };
+        Self { services: Arc::new(services), reads }
     }
 
     /// A decoder that keeps of Jobs what this replica needs.
@@ -173,7 +187,7 @@ impl ReplicaContext {
 
     /// The same services, whose live reads are for this Job.
     pub fn for_job(&self, job: &JobId) -> Self {
-        Self { reads: self.reads.for_job(job), ..self.clone() }
+        Self { services: self.services.clone(), reads: self.reads.for_job(job) }
     }
 
     /// Reads a pod that cannot be read, until it can be; `None` if it is gone.

@@ -148,7 +148,7 @@ impl Controller {
             gate,
             recorder,
             metrics,
-            downfall: cx.downfall,
+            downfall: cx.downfall.clone(),
             address,
             _pages,
         })

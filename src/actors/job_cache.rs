@@ -1,13 +1,13 @@
 //! The Jobs that a replica sees, by shard: a shard that is taken over starts from them. The cache also sums
-//! the work that remains for each shard, and bounds the memory for statuses.
+//! the work that remains for each shard, and bounds the memory for statuses and templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::ControllerConfig;
 use super::loads::{LoadBoard, work_left};
+use super::memory_shares::MemoryShares;
 use super::relist::Relist;
-use super::status_shares::StatusShares;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::spec::JobSpec;
@@ -20,7 +20,7 @@ pub struct JobCache {
     config: Arc<ControllerConfig>,
     loads: LoadBoard,
     shards: BTreeMap<ShardId, ShardJobs>,
-    statuses: StatusShares,
+    memory: MemoryShares,
     relist: Relist<UidSet>,
 }
 
@@ -43,7 +43,7 @@ impl JobCache {
     /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
         let (shards, relist) = (BTreeMap::new(), Relist::default());
-        Self { config, loads, shards, statuses: StatusShares::default(), relist }
+        Self { config, loads, shards, memory: MemoryShares::default(), relist }
     }
 
     /// A list begins.
@@ -66,15 +66,16 @@ impl JobCache {
         let id = self.config.shards.shard_of(&job.uid.to_string());
         self.mark(&job.uid);
         let known = self.shards.entry(id).or_default();
-        known.jobs.get(&job.uid).into_iter().for_each(|before| self.statuses.leave(before));
-        if self.config.manages(job.managed_by.as_deref()) {
+        let before = known.jobs.get(&job.uid).filter(|before| self.config.manages_job(before));
+        before.into_iter().for_each(|before| self.memory.leave(before));
+        if self.config.manages_job(&job) {
             // A Job that comes from our own status write is shared, and has the known spec already.
             if let Some(ObservedJob { uid, job: Ok(job), .. }) = Arc::get_mut(&mut job)
                 && let Some(known) = known.spec_of(uid)
             {
                 job.share_parts(known);
             }
-            self.statuses.enter(&mut job);
+            self.memory.enter(&mut job);
         } else {
             job.lighten();
         }
@@ -87,7 +88,9 @@ impl JobCache {
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
         let id = self.config.shards.shard_of(&uid.to_string());
         let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
-        self.statuses.leave(&job);
+        if self.config.manages_job(&job) {
+            self.memory.leave(&job);
+        }
         self.count(id, 0, Some(job));
         Some(id)
     }
@@ -110,18 +113,19 @@ impl JobCache {
     /// Forgets the Jobs of a shard.
     pub fn forget(&mut self, shard: ShardId) {
         let jobs = self.shards.remove(&shard).unwrap_or_default().jobs;
-        jobs.values().for_each(|job| self.statuses.leave(job));
+        let ours = jobs.values().filter(|job| self.config.manages_job(job));
+        ours.for_each(|job| self.memory.leave(job));
         self.loads.write(shard, 0);
     }
 
-    /// A Job of this namespace that is left alone since its status was too long, and for which there is room now.
-    pub fn fitting(&self, namespace: &str) -> Option<JobId> {
-        self.statuses.fitting(namespace).and_then(|uid| self.get(uid)).map(|job| job.id())
+    /// A Job that is left alone since its status was too long, and for which there is room now.
+    pub fn fitting(&self) -> Option<JobId> {
+        self.memory.fitting().and_then(|uid| self.get(uid)).map(|job| job.id())
     }
 
     /// The work that remains for a Job, if it is ours.
     fn work(&self, job: &ObservedJob) -> u64 {
-        let ours = self.config.manages(job.managed_by.as_deref());
+        let ours = self.config.manages_job(job);
         job.job.as_ref().ok().filter(|_| ours).map_or(0, work_left)
     }
 
@@ -238,22 +242,22 @@ mod tests {
             0,
             "one that has finished keeps no lists"
         );
-        assert_eq!(cache.fitting("n"), None);
+        assert_eq!(cache.fitting(), None);
         // Room for one of them becomes free.
         cache.insert(large("a", "n", 100_000, "Failed"));
-        let next = cache.fitting("n").unwrap();
+        let next = cache.fitting().unwrap();
         assert_eq!((&**next.namespace(), next.uid()), ("n", &Uid::from("i")), "the shortest");
         assert!(!is_left_alone(&cache.insert(large("i", "n", 70_000, "X")).1));
-        assert_eq!(cache.fitting("n"), None);
+        assert_eq!(cache.fitting(), None);
         cache.remove(&"b".into());
-        assert_eq!(cache.fitting("n").map(|job| job.uid().clone()), Some("h".into()));
+        assert_eq!(cache.fitting().map(|job| job.uid().clone()), Some("h".into()));
         cache.remove(&"h".into());
-        assert_eq!(cache.fitting("n"), None);
+        assert_eq!(cache.fitting(), None);
         let all: Vec<ShardId> = cache.config.shards.shards().collect();
         all.iter().for_each(|shard| cache.forget(*shard));
         assert_eq!(
-            format!("{:?}", cache.statuses),
-            format!("{:?}", StatusShares::default()),
+            format!("{:?}", cache.memory),
+            format!("{:?}", MemoryShares::default()),
             "nothing is left"
         );
     }
@@ -262,6 +266,8 @@ mod tests {
     fn heavy(uid: &str, manager: Option<&str>, condition: &str) -> Arc<ObservedJob> {
         let indexes: Vec<String> = (0..500).map(|index| (2 * index).to_string()).collect();
         let rules = vec![json!({"succeededIndexes": indexes.join(",")}); 8];
+        let labels: Vec<_> =
+            (0..20).map(|n| json!({"key": format!("{n:030}"), "operator": "DoesNotExist"})).collect();
         let failure =
             json!({"action": "Ignore", "onPodConditions": vec![json!({"type": "t", "status": "True"}); 400]});
         let conditions = ["Suspended", condition].map(
@@ -270,7 +276,8 @@ mod tests {
         let job = json!({
             "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
-                "parallelism": 1, "completions": 3_000, "completionMode": "Indexed", "selector": {}, "managedBy": manager,
+                "parallelism": 1, "completions": 3_000, "completionMode": "Indexed", "managedBy": manager,
+                "selector": {"matchExpressions": labels},
                 "template": {"spec": {}}, "successPolicy": {"rules": rules}, "podFailurePolicy": {"rules": [failure]},
             },
             "status": {"conditions": conditions},
@@ -327,7 +334,60 @@ mod tests {
         (0..most).for_each(|number| _ = cache.remove(&format!("n-{number}").as_str().into()));
         assert!(keeps(&cache.insert(job(2 * most - 1, "n")).1), "there is room again");
         config.shards.shards().for_each(|shard| cache.forget(shard));
-        assert_eq!(format!("{:?}", cache.statuses), format!("{:?}", StatusShares::default()));
+        assert_eq!(format!("{:?}", cache.memory), format!("{:?}", MemoryShares::default()));
+    }
+
+    /// Whoever has many namespaces takes no more than the memory for all, and leaves some for the next.
+    #[test]
+    fn the_statuses_of_all_namespaces_share_a_bound_and_each_may_have_some() {
+        let config =
+            ControllerConfig { controller_name: BUILT_IN_CONTROLLER.into(), ..ControllerConfig::default() };
+        let mut cache = JobCache::new(Arc::new(config), LoadBoard::new(ControllerConfig::default().shards));
+        let hostile = |number: u32| format!("hostile-{number}");
+        for number in 0..50 {
+            for job in 0..10 {
+                let uid = format!("{number}-{job}");
+                cache.insert(large(&uid, &hostile(number), 100_000 >> (job / 2), "X"));
+            }
+        }
+        let kept = cache.all().map(|(_, job)| job.may_have_pods().unwrap().weight()).sum::<usize>();
+        assert!(kept < (32 << 20) + 51 * (256 << 10), "{kept}");
+        assert!(!is_left_alone(&cache.insert(large("few", "n", 20_000, "X")).1));
+        assert!(is_left_alone(&cache.insert(large("many", "n", 80_000, "X")).1));
+        for number in 0..50 {
+            assert_eq!(cache.fitting(), None);
+            (0..10).for_each(|job| _ = cache.remove(&format!("{number}-{job}").as_str().into()));
+            while let Some(job) = cache.fitting() {
+                let left = cache.remove(job.uid());
+                assert!(left.is_some());
+                if **job.namespace() == *"n" {
+                    return assert!(!is_left_alone(&cache.insert(large("many", "n", 80_000, "X")).1));
+                }
+            }
+        }
+        panic!("there is room in the end, although nothing happens in its own namespace");
+    }
+
+    /// The memory of a Job of another controller is not given back, since it was not taken.
+    #[test]
+    fn changes_of_jobs_of_others_make_no_room() {
+        let config = Arc::new(ControllerConfig::default());
+        let ours = Some(config.controller_name.as_str());
+        let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
+        let mut number = 0;
+        let mut fill = |cache: &mut JobCache| {
+            for _ in 0..300 {
+                number += 1;
+                cache.insert(heavy(&number.to_string(), ours, "FailureTarget"));
+            }
+            cache.all().filter(|(_, job)| !is_left_alone(job)).count()
+        };
+        let served = fill(&mut cache);
+        for _ in 0..1000 {
+            cache.insert(heavy("foreign", Some("a/b"), "X"));
+        }
+        cache.remove(&"foreign".into());
+        assert_eq!(fill(&mut cache), served);
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod lease_manager;
 mod liveness;
 mod loads;
 mod long_works;
+mod memory_shares;
 mod orphan_controller;
 mod orphan_pods;
 pub mod overview;
@@ -60,7 +61,6 @@ mod requests;
 mod rereads;
 mod rewinds;
 mod shard_actor;
-mod status_shares;
 mod subscription;
 mod supervision;
 #[cfg(test)]

@@ -282,7 +282,6 @@ impl ReplicaActor {
     }
 
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
-        let namespace = job.namespace.clone();
         self.doubtful.end_reading(&job.uid);
         if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
             && self.cx.config.manages(job.managed_by.as_deref())
@@ -291,7 +290,7 @@ impl ReplicaActor {
         }
         let (shard, job) = self.job_cache.insert(job);
         self.deliver(shard, job, arrived);
-        self.look_at_left_alone(&namespace, ctx);
+        self.look_at_left_alone(ctx);
     }
 
     /// Delivers a Job to its shard, if that is ours.
@@ -362,7 +361,7 @@ impl ReplicaActor {
             shard.leaving.remove(uid);
             shard.actor.do_send(JobVanished(job.clone()));
         }
-        self.look_at_left_alone(job.namespace(), ctx);
+        self.look_at_left_alone(ctx);
     }
 
     fn jobs_listed(&mut self, ctx: &mut Context<Self>) {

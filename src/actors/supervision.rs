@@ -38,7 +38,8 @@ impl Unit {
         what: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
-        self.runtime.spawn(self.guarded(what, task))
+        // The handle of a task that has ended keeps the memory of the task, but not what the task has allocated.
+        self.runtime.spawn(Box::pin(self.guarded(what, task)))
     }
 
     /// A task of this unit, for who runs it himself.
@@ -120,6 +121,25 @@ mod tests {
         });
         assert!(actor.await.is_err());
         assert_eq!(failures.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    #[allow(clippy::unwrap_used)]
+    fn a_task_that_has_ended_keeps_little_memory_while_its_handle_is_kept() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let unit = Unit::new(runtime.handle().clone(), || {});
+        let large = [0_u8; 1500];
+        let mut task = None;
+        let used = allocation_counter::measure(|| {
+            task = Some(unit.spawn("a large task", async move {
+                tokio::task::yield_now().await;
+                std::hint::black_box(large);
+            }));
+            runtime.block_on(async { tokio::task::yield_now().await });
+            runtime.block_on(async { tokio::task::yield_now().await });
+        });
+        assert!(task.is_some_and(|task| task.is_finished()));
+        assert!(used.bytes_current < 1000, "{used:?}");
     }
 
     #[tokio::test]

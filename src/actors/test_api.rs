@@ -19,12 +19,22 @@ use crate::telemetry::metrics::Metrics;
 
 /// A replica with one shard.
 pub(super) fn replica(api: &TestApi, controller_name: &str) -> ReplicaContext {
-    let config = ControllerConfig {
+    replica_with(api, controller_name, |_| {})
+}
+
+/// The same, with other settings.
+pub(super) fn replica_with(
+    api: &TestApi,
+    controller_name: &str,
+    change: impl FnOnce(&mut ControllerConfig),
+) -> ReplicaContext {
+    let mut config = ControllerConfig {
         controller_name: controller_name.into(),
         shards: ShardCount::new(1).unwrap(),
         arbiters: 1,
         ..ControllerConfig::default()
     };
+    change(&mut config);
     let clocks = Clocks { wall: Arc::new(VirtualClock(Instant::now())), ..Clocks::of_this_host() };
     let transport = Arc::new(api.clone());
     ReplicaContext::new(config, transport, Arc::new(Metrics::new()), Handle::current(), clocks)

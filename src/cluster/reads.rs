@@ -5,6 +5,7 @@ mod lists;
 mod objects;
 mod pod_spec;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +61,13 @@ impl From<DecodeError> for ReadError {
 /// Reads objects. Clones share their turns.
 #[derive(Clone)]
 pub struct Reader {
+    shared: Arc<ReadServices>,
+    /// The Job that asks.
+    asker: Option<JobId>,
+}
+
+/// What all clones of a reader share.
+pub struct ReadServices {
     transport: Arc<dyn Transport>,
     pods: Kind<PodDecoder>,
     jobs: Kind<JobDecoder>,
@@ -67,8 +75,14 @@ pub struct Reader {
     metrics: Arc<Metrics>,
     gate: ReadGate,
     long_answers: LongAnswers,
-    /// The Job that asks.
-    asker: Option<JobId>,
+}
+
+impl Deref for Reader {
+    type Target = ReadServices;
+
+    fn deref(&self) -> &ReadServices {
+        &self.shared
+    }
 }
 
 /// Why there is no answer, or none with an object.
@@ -95,7 +109,7 @@ impl Reader {
         jobs: JobDecoder,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self {
+        let shared = ReadServices {
             transport,
             pods: Kind::new(Resource::PODS, PodDecoder::new(finalizer), |pod| &pod.pod.uid),
             jobs: Kind::new(Resource::JOBS, jobs.clone(), |job| &job.uid),
@@ -103,14 +117,14 @@ impl Reader {
             metrics,
             gate: ReadGate::default(),
             long_answers: LongAnswers::default(),
-            asker: None,
-        }
+        };
+        Self { shared: Arc::new(shared), asker: None }
     }
 
     /// The same reader, which reads for this Job: Jobs take turns.
     #[must_use]
     pub fn for_job(&self, job: &JobId) -> Self {
-        Self { asker: Some(job.clone()), ..self.clone() }
+        Self { shared: self.shared.clone(), asker: Some(job.clone()) }
     }
 
     /// A Job; `None` if there is none of this name.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::json::members;
 use super::names;
@@ -235,8 +235,8 @@ impl Parts {
         if indexed {
             spec.remove("hostname");
         }
-        let trace = traceparent.map(|text| json!({"name": names::TRACEPARENT_ENV, "value": text}));
-        let env: Vec<Value> = indexed.then(index_env).into_iter().chain(trace).collect();
+        let variables = indexed.then(Variable::index).into_iter().chain(traceparent.map(Variable::trace));
+        let env = variables.collect::<Result<Vec<_>, _>>()?;
         for kind in ["initContainers", "containers"].into_iter().filter(|_| !env.is_empty()) {
             if let Some(containers) = spec.get_mut(kind) {
                 *containers = Cow::Owned(with_env(containers, &env)?);
@@ -306,29 +306,56 @@ fn is_own(key: &str, indexed: bool) -> bool {
     OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key))
 }
 
-fn with_env(containers: &RawValue, variables: &[Value]) -> Result<Box<RawValue>, serde_json::Error> {
-    let mut containers: Vec<Map<String, Value>> = serde_json::from_str(containers.get())?;
-    for container in &mut containers {
-        variables.iter().for_each(|variable| add_env(container, variable));
-    }
-    to_raw_value(&containers)
+/// A variable that we add to the environment of containers.
+struct Variable {
+    name: &'static str,
+    json: Box<RawValue>,
 }
 
-fn index_env() -> Value {
-    let path = names::completion_index_path();
-    json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+impl Variable {
+    fn new(name: &'static str, json: &Value) -> Result<Self, serde_json::Error> {
+        Ok(Self { name, json: to_raw_value(json)? })
+    }
+
+    /// The index of the pod.
+    fn index() -> Result<Self, serde_json::Error> {
+        let (name, path) = (names::COMPLETION_INDEX_ENV, names::completion_index_path());
+        Self::new(name, &json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}))
+    }
+
+    /// The trace of the Job.
+    fn trace(traceparent: &str) -> Result<Self, serde_json::Error> {
+        let name = names::TRACEPARENT_ENV;
+        Self::new(name, &json!({"name": name, "value": traceparent}))
+    }
 }
 
-/// Adds a variable, unless the user has set one of its name.
-fn add_env(container: &mut Map<String, Value>, variable: &Value) {
-    let env = container.entry("env").or_insert_with(|| json!([]));
-    if env.is_null() {
-        *env = json!([]);
-    }
-    let Some(env) = env.as_array_mut() else { return };
-    if !env.iter().any(|given| given.get("name") == variable.get("name")) {
-        env.push(variable.clone());
-    }
+/// What is read of a variable that the user has set.
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+}
+
+/// These containers with the variables, but for those that the user has set. The rest of each is copied unread.
+fn with_env(containers: &RawValue, variables: &[Variable]) -> Result<Box<RawValue>, serde_json::Error> {
+    let containers: Vec<BTreeMap<Cow<'_, str>, &RawValue>> = serde_json::from_str(containers.get())?;
+    let with_env = containers.into_iter().map(|container| {
+        let env = env_with(container.get("env").map_or("null", |env| env.get()), variables)?;
+        let given = container.into_iter().map(|(field, value)| (field, Cow::Borrowed(value)));
+        Ok(given.chain([("env".into(), Cow::Owned(env))]).collect())
+    });
+    to_raw_value(&with_env.collect::<Result<Vec<BTreeMap<_, _>>, serde_json::Error>>()?)
+}
+
+/// The variables of a container with these.
+fn env_with(env: &str, variables: &[Variable]) -> Result<Box<RawValue>, serde_json::Error> {
+    let named: Option<Vec<Named<'_>>> = serde_json::from_str(env)?;
+    let named = named.unwrap_or_default();
+    let new = variables.iter().filter(|variable| named.iter().all(|given| given.name != variable.name));
+    let given: Option<Vec<&RawValue>> = serde_json::from_str(env)?;
+    let all = given.into_iter().flatten().chain(new.map(|variable| &*variable.json));
+    to_raw_value(&all.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, OutlineDecoder, PodDecoder};
+use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::BUILT_IN_FINALIZER;
+use yardmaster::job::pod::{NewPod, Place};
 use yardmaster_embedded::encode_watch_event;
 
 use crate::compact::expand;
@@ -37,6 +39,15 @@ const RULES: Limit = Limit {
     allocated_per_byte: 100,
     peak_per_byte: 100,
     kept_per_byte: 0,
+};
+/// Of making a pod of a Job, for each byte of the Job.
+const MAKING: Limit = Limit {
+    cpu: Duration::from_millis(100),
+    cpu_per_byte: Duration::from_micros(1),
+    bytes: 64 << 10,
+    allocated_per_byte: 40,
+    peak_per_byte: 20,
+    kept_per_byte: 3,
 };
 /// Most pods of a Job.
 const PODS: usize = 5;
@@ -81,6 +92,7 @@ impl Target for Objects {
             case["pods"].as_array().into_iter().flatten().map(|pod| expand(pod).to_string()).collect();
         both(("batch/v1", "Job"), &OutlineDecoder::default(), &job)?;
         in_json("Job", &JobDecoder::new(), &job)?;
+        make_pod(&job)?;
         for pod in &pods {
             both(("v1", "Pod"), &PodDecoder::new(BUILT_IN_FINALIZER).reading_runs(true), pod)?;
         }
@@ -124,6 +136,18 @@ fn in_json<D: Decoder>(kind: &str, decoder: &D, object: &str) -> Result<Option<D
         Ok(Event::Applied { object, .. }) => Some(object),
         _ => None,
     })
+}
+
+/// Makes a pod of a Job, however long its template is.
+fn make_pod(job: &str) -> Result<(), String> {
+    let Some(seen) = in_json("Job", &JobDecoder::new().with_templates(), job)? else { return Ok(()) };
+    let Ok(read) = &seen.job else { return Ok(()) };
+    let (_made, cost) = measure(|| {
+        let maker = Maker::new(read, BUILT_IN_FINALIZER, 0, Extras::default()).ok()?;
+        let place = Place { number: 0, attempt: 0 };
+        Some(maker.manifest(NewPod { place, index_failures: None, backoff: None, behind: 0 }).body())
+    });
+    MAKING.check("a pod", job.len(), &cost)
 }
 
 /// Gives an object what the API server gives to all.
@@ -237,6 +261,29 @@ fn seeds() -> Vec<Vec<u8>> {
             json!({"job": job, "pods": pods, "seconds": seconds}).to_string().into_bytes()
         })
         .into()
+}
+
+/// Parts of a template that take few bytes each, and very many of which fit into an object.
+#[test]
+fn a_pod_costs_what_the_template_weighs() {
+    let lists = [
+        ("env", json!({"name": "a"})),
+        ("env", json!({"name": "a", "value": "b"})),
+        ("volumeMounts", json!({"name": "a"})),
+        ("args", json!("a")),
+    ];
+    for (list, item) in lists {
+        for completion_mode in ["Indexed", "NonIndexed"] {
+            let mut job = job(0);
+            job["spec"]["completionMode"] = completion_mode.into();
+            job["spec"]["template"]["spec"]["containers"][0][list] = vec![item.clone(); 100_000].into();
+            make_pod(&job.to_string()).unwrap();
+        }
+    }
+    let mut many = job(0);
+    many["spec"]["completionMode"] = "Indexed".into();
+    many["spec"]["template"]["spec"]["containers"] = vec![json!({"name": "a", "image": "b"}); 50_000].into();
+    make_pod(&many.to_string()).unwrap();
 }
 
 #[test]

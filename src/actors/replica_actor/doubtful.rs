@@ -69,10 +69,9 @@ impl ReplicaActor {
         }
     }
 
-    /// If there is room for the status of a Job of this namespace that was left alone, reads that Job again: nobody has kept the
-    /// status.
-    pub(super) fn look_at_left_alone(&mut self, namespace: &str, ctx: &Context<Self>) {
-        let Some(job) = self.job_cache.fitting(namespace) else { return };
+    /// If there is room for the status of a Job that was left alone, reads that Job again: nobody has kept the status.
+    pub(super) fn look_at_left_alone(&mut self, ctx: &Context<Self>) {
+        let Some(job) = self.job_cache.fitting() else { return };
         if !self.doubtful.unreadable.contains_key(job.uid()) {
             self.read_again(job, ctx);
         }

@@ -24,7 +24,9 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::actors::subscription::SubscriptionId;
-use crate::actors::test_api::{TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, run};
+use crate::actors::test_api::{
+    TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, replica_with, run,
+};
 use crate::cluster::boot_clock::AwakeClock;
 use crate::job::names::BUILT_IN_CONTROLLER;
 

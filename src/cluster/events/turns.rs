@@ -33,7 +33,7 @@ const REPORTS: usize = 64;
 /// What is promised to an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
-    /// It must be delivered.
+    /// It must be delivered, unless very many must.
     Must,
     /// It reports a problem, and may be lost.
     Warning,
@@ -57,7 +57,7 @@ impl Class {
         match self {
             Self::Normal => 1000,
             Self::Warning => 4096,
-            Self::Must => usize::MAX,
+            Self::Must => 8192,
         }
     }
 

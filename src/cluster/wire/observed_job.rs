@@ -12,7 +12,7 @@ use crate::job::status::JobStatus;
 use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
-/// Most memory, in bytes, for what [`Job::weight`] counts of the unfinished Jobs of a namespace.
+/// Most memory, in bytes, for what [`Job::weight`] counts of the unfinished Jobs of a namespace. It may be less.
 pub const LONGEST_STATUSES: usize = 8 << 20;
 
 /// A Job as the API server shows it.
@@ -117,11 +117,12 @@ pub enum Unserved {
         /// The length of all these names.
         bytes: usize,
     },
-    /// The lists, conditions and policies of the namespace's Jobs take more than [`LONGEST_STATUSES`], with those of this one.
-    /// Unlike the others, this may change.
+    /// The lists, conditions and policies of the namespace's Jobs take too much memory, with those of this one. Unlike the others,
+    /// this may change.
     #[error(
         "the lists and conditions of its status and its policies take {bytes} bytes of memory, and those of all unfinished Jobs of \
-         a namespace may take {LONGEST_STATUSES}. It goes on once other Jobs have finished or are deleted"
+         a namespace may take {LONGEST_STATUSES}, or less where many namespaces need much. It goes on once other Jobs have \
+         finished or are deleted"
     )]
     LongStatus {
         /// The memory that they take.

@@ -1,4 +1,4 @@
-//! Jobs whose status is too long ([`crate::actors::status_shares`]). They are left alone: a Job's actor ends, and its pods
+//! Jobs whose status is too long ([`crate::actors::memory_shares`]). They are left alone: a Job's actor ends, and its pods
 //! keep their finalizers, so that all of them are counted once it is served again. Then it is rebuilt, as after a panic.
 //!
 //! Where such a Job is being deleted, an actor releases its pods uncounted. From then on it is never served again.

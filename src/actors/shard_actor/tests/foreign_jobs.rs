@@ -81,9 +81,7 @@ fn the_latest_version_decides_whether_a_job_of_another_controller_is_deleted() {
 
 /// A replica that stands in for Kubernetes' TTL controller.
 pub(super) fn with_ttl(api: &TestApi) -> ReplicaContext {
-    let mut cx = replica(api, BUILT_IN_CONTROLLER);
-    Arc::get_mut(&mut cx.config).unwrap().ttl_controller = true;
-    cx
+    replica_with(api, BUILT_IN_CONTROLLER, |config| config.ttl_controller = true)
 }
 
 impl Shard {

@@ -7,10 +7,9 @@ use crate::job::spec::Job;
 /// A replica in which the next reconciliation panics once the switch is set to 1.
 fn shaky(api: &TestApi) -> (ReplicaContext, Arc<AtomicU64>) {
     let (panics, is_due) = switch();
-    let mut cx = replica(api, BUILT_IN_CONTROLLER);
     let hook = move |_: &Job| assert_ne!(is_due.swap(0, Ordering::Relaxed), 1, "as planned");
     let hook = ReconcileHook(Arc::new(hook));
-    Arc::get_mut(&mut cx.config).unwrap().test_hooks.before_reconcile = Some(hook);
+    let cx = replica_with(api, BUILT_IN_CONTROLLER, |config| config.test_hooks.before_reconcile = Some(hook));
     (cx, panics)
 }
 
