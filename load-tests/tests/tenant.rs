@@ -11,7 +11,7 @@ const ATTACKS: [&str; 4] = [
     "foreign-uid,owner-names,large-answers,interner,owner-circles,readings",
     "selectors,templates,long-selector,environment,statuses",
     "places,options,messages,shard-labels,finalizers,census,shrinking,refusals",
-    "creation-flood,suspend-loop,gang,webhooks,policies,vanishing",
+    "creation-flood,suspend-loop,gang,webhooks,policies,vanishing,waiting-pods",
 ];
 
 /// Plays these attacks. Latencies may differ by 15 s: on a machine with a load of 13, those of debug builds do so

@@ -29,7 +29,7 @@ use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, 
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
-/// Pods of large templates that a replica makes at a time.
+/// Pods of large templates that a replica makes at a time, but for one of each namespace: its webhooks may keep it for half a minute.
 const LARGE_PODS: usize = 16;
 /// Most of them in one namespace.
 const LARGE_PODS_SHARE: usize = 4;
@@ -139,7 +139,7 @@ impl ReplicaContext {
             clock: Arc::new(SteadyClock::new(clocks)),
             transport,
             gate,
-            large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE),
+            large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE).with_one_for_each(),
             long_works: LongWorks::default(),
             recorder,
             metrics,

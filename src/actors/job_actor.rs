@@ -410,11 +410,10 @@ impl JobActor {
 
     /// Takes in a live reading. Whether the Job's namespace has room for a new template, the watch's reading tells.
     fn observe_live(&mut self, mut seen: Arc<ObservedJob>) {
-        let known = &self.state.job.spec.template;
-        if seen.job.as_ref().is_ok_and(|job| !job.spec.template.same_text(known))
+        if seen.job.as_ref().is_ok_and(|job| job.spec.template.is_kept())
             && let Ok(job) = &mut Arc::make_mut(&mut seen).job
         {
-            job.drop_template();
+            job.take_template(&self.state.job.spec);
         }
         self.observe(seen);
     }

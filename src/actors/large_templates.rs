@@ -6,33 +6,13 @@
 //! [`PodTemplate::is_kept`]: crate::job::template::PodTemplate::is_kept
 
 use std::error::Error;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::time::timeout;
 
 use super::job_input::{JobInput, RequestEvent};
 use super::requests::Requests;
-use crate::cluster::fair_semaphore::Permit;
 use crate::job::manifest::{Extras, Maker};
 use crate::job::pod::NewPod;
 use crate::job::state::Created;
-
-/// A creation that takes longer lets others go on: a webhook may hold it up for half a minute.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Carries out a creation. It keeps its permit for as long as others need not wait too long for it.
-async fn with_permit<T>(mut permit: Permit, creation: impl Future<Output = T>) -> T {
-    let mut creation = pin!(creation);
-    match timeout(PATIENCE, &mut creation).await {
-        Ok(created) => created,
-        Err(_) => {
-            permit.step_aside();
-            creation.await
-        }
-    }
-}
 
 impl Requests {
     /// Creates a pod from the Job as a live read shows it.
@@ -53,7 +33,13 @@ impl Requests {
                 });
             };
             match this.live_maker(extras).await {
-                Ok(maker) => this.run(with_permit(permit, this.creation(maker.manifest(new)))),
+                Ok(maker) => {
+                    let creation = this.creation(maker.manifest(new));
+                    this.run(async move {
+                        let _permit = permit;
+                        creation.await
+                    });
+                }
                 Err(event) => {
                     let answer = Created::Refused;
                     this.inbox.push(JobInput::Created { place: new.place, answer, event });

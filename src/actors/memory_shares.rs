@@ -24,8 +24,8 @@ const MOST_IN_ALL: usize = 32 << 20;
 /// Most bytes of a namespace.
 const MOST: usize = LONGEST_STATUSES;
 
-/// What each namespace may take, whatever others have taken: a status of 25,000 intervals.
-const LEAST: usize = 256 << 10;
+/// What each namespace may take, whatever others have taken: enough for the status of a Job of 100,000 pods.
+const LEAST: usize = 600 << 10;
 
 /// A namespace may take this part of what others have left. So however many namespaces somebody has, there is room for more.
 const PART: usize = 4;
@@ -54,9 +54,9 @@ impl Pool {
         own.saturating_add(bytes) <= (left / PART).clamp(LEAST, MOST)
     }
 
-    /// Takes so many bytes, if there is room.
-    fn take(&mut self, namespace: &Arc<str>, bytes: usize) -> bool {
-        let may = bytes == 0 || self.has_room(namespace, bytes);
+    /// Takes so many bytes, if there is room. What has just been given back is not refused.
+    fn take(&mut self, namespace: &Arc<str>, bytes: usize, given_back: usize) -> bool {
+        let may = bytes <= given_back || self.has_room(namespace, bytes);
         if may && bytes > 0 {
             *self.by_namespace.entry(namespace.clone()).or_default() += bytes;
             self.in_all += bytes;
@@ -77,22 +77,28 @@ impl Pool {
 }
 
 impl MemoryShares {
-    /// Enters a Job of this controller. If there is no room for it, it drops its lists, policies and texts, and is left alone. If
-    /// there is none for its template, it drops only this.
-    pub fn enter(&mut self, job: &mut Arc<ObservedJob>) {
+    /// Enters a Job of this controller, in place of what was entered of it `before`. If there is no room for it, it drops its
+    /// lists, policies and texts, and is left alone. If there is none for its template, it drops only this. A Job that does not
+    /// grow keeps its room, whatever others take meanwhile.
+    pub fn enter(&mut self, job: &mut Arc<ObservedJob>, before: Option<&ObservedJob>) {
+        let had = before.map(|before| {
+            self.leave(before);
+            (before.job.as_ref().map_or(0, weight), template_weight(before))
+        });
+        let (had, had_template) = had.unwrap_or_default();
         if job.job.as_ref().is_ok_and(|job| weight(job) > 0 && job.status.finished().is_some())
             && let Ok(job) = &mut Arc::make_mut(job).job
         {
             job.drop_policies();
         }
         let bytes = job.job.as_ref().map_or(0, weight);
-        if !self.statuses.take(&job.namespace, bytes) {
+        if !self.statuses.take(&job.namespace, bytes, had) {
             let left_alone = self.left_alone.entry(job.namespace.clone()).or_default();
             left_alone.insert((bytes, job.uid.clone()));
             *job = Arc::new(job.left_alone(bytes));
             return;
         }
-        if !self.templates.take(&job.namespace, template_weight(job))
+        if !self.templates.take(&job.namespace, template_weight(job), had_template)
             && let Ok(job) = &mut Arc::make_mut(job).job
         {
             job.drop_template();
@@ -118,13 +124,12 @@ impl MemoryShares {
         }
     }
 
-    /// A Job that is left alone and for which there is room now.
-    pub fn fitting(&self) -> Option<&Uid> {
-        let mut lightest =
+    /// Jobs that are left alone and for which there is room now, one of each namespace.
+    pub fn fitting(&self) -> impl Iterator<Item = &Uid> {
+        let lightest =
             self.left_alone.iter().filter_map(|(namespace, jobs)| Some((namespace, jobs.first()?)));
-        lightest
-            .find(|(namespace, (bytes, _))| self.statuses.has_room(namespace, *bytes))
-            .map(|(_, (_, job))| job)
+        let fit = lightest.filter(|(namespace, (bytes, _))| self.statuses.has_room(namespace, *bytes));
+        fit.map(|(_, (_, job))| job)
     }
 }
 

@@ -148,8 +148,9 @@ impl OrphanPods {
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
-        if !self.checking.contains_key(&uid) {
-            let fate = self.fates.entry(job.clone()).or_default().clone();
+        let fate = self.fates.entry(job.clone()).or_default().clone();
+        // Nothing follows from another controller's Job before it is gone.
+        if fate.get() != Some(&Fate::Others) && !self.checking.contains_key(&uid) {
             let release = OrphanRelease::of(self, &pod);
             let right = release.right().clone();
             let labelling = Labelling::new(&self.cx, &right, &pod, &job);

@@ -79,6 +79,11 @@ pub struct JobSeen {
 #[rtype(result = "()")]
 pub struct JobVanished(pub JobId);
 
+/// A Job of another controller is gone. Pods with the label of any shard may name it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ForeignJobVanished(pub JobId);
+
 /// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -411,6 +416,14 @@ impl Handler<JobVanished> for ShardActor {
         self.orphan_pods.job_vanished(&job);
         self.wait_for_no_pod(&job);
         self.forget_foreign_job(job.uid());
+    }
+}
+
+impl Handler<ForeignJobVanished> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, ForeignJobVanished(job): ForeignJobVanished, _: &mut Self::Context) {
+        self.orphan_pods.job_vanished(&job);
     }
 }
 

@@ -27,12 +27,10 @@ use super::connection::ConnectionArgs;
 use super::console;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
-use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::job::names;
 
-/// Jobs whose pods are released concurrently, and those of one namespace: its webhooks may take long for each pod.
-const AT_ONCE: usize = 16;
-const SHARE: usize = 4;
+/// Tells a report what has become of a Job or a pod.
+type Outcome = Box<dyn FnOnce(&mut Report)>;
 
 /// Flags of `release`.
 #[derive(Debug, Args)]
@@ -95,24 +93,22 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         return Ok(report.exit_code());
     }
     let progress = progress((jobs.len() + orphans.len()) as u64);
-    let share = if matches!(scope, Scope::Cluster) { SHARE } else { AT_ONCE };
-    let (turns, all) = (FairSemaphore::new(AT_ONCE, share), jobs.len().max(1));
+    let at_once = jobs.len().max(orphans.len()).max(1);
     let counted = stream::iter(jobs).map(|job| async {
-        let _turn = turns.acquire(Some(&job.job.namespace), None).await;
         let counting = Counting::new(cluster, job);
         let name = counting.name();
-        (name, counting.finish().await)
+        let outcome = counting.finish().await;
+        Box::new(move |report: &mut Report| report.job(&name, outcome)) as Outcome
     });
-    let mut counted = counted.buffer_unordered(all);
-    while let Some((name, outcome)) = counted.next().await {
-        report.job(&name, outcome);
-        progress.inc(1);
-    }
-    let mut released = stream::iter(orphans)
-        .map(|pod| async { (pod.name(), cluster.release_orphan(pod).await) })
-        .buffer_unordered(AT_ONCE);
-    while let Some((name, outcome)) = released.next().await {
-        report.orphan(&name, outcome);
+    let released = stream::iter(orphans).map(|pod| async {
+        let name = pod.name();
+        let outcome = cluster.release_orphan(pod).await;
+        Box::new(move |report: &mut Report| report.orphan(&name, outcome)) as Outcome
+    });
+    // All at once: the write gate takes turns by namespace, and has few writes under way of one that is slow.
+    let mut all = stream::select(counted.buffer_unordered(at_once), released.buffer_unordered(at_once));
+    while let Some(tell) = all.next().await {
+        tell(&mut report);
         progress.inc(1);
     }
     progress.finish_and_clear();

@@ -42,12 +42,10 @@ use crate::sharding::lease::{Layout, LeaseCodec, LeaseRecord};
 use crate::telemetry::printable::OneLine;
 
 /// Pods that are labelled concurrently, and those of one namespace.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 64;
 const SHARE: usize = 8;
-/// How long a pod may take.
-const LONGEST: Duration = Duration::from_secs(5);
-/// Pods of a namespace that get no label before the rest of its pods is left as it is.
-const PATIENCE: usize = 16;
+/// How long the pods of a namespace may take. Replicas find the rest: its webhooks may take half a minute for each.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Flags of `reshard`.
 #[derive(Debug, Args)]
@@ -193,13 +191,13 @@ impl Resharding {
                 labels.entry(namespace).or_default().push(label);
             }
         }
-        let turns = FairSemaphore::new(AT_ONCE, SHARE);
+        let turns = FairSemaphore::new(AT_ONCE, SHARE).with_one_for_each();
         let all =
             labels.into_iter().map(|(namespace, labels)| self.label_namespace(&turns, namespace, labels));
         Ok(join_all(all).await.into_iter().fold(Labelled::default(), Labelled::and))
     }
 
-    /// Labels the pods of a namespace, and gives up after [`PATIENCE`] that get no label.
+    /// Labels the pods of a namespace, and gives up after [`PATIENCE`].
     async fn label_namespace(
         &self,
         turns: &FairSemaphore,
@@ -210,19 +208,22 @@ impl Resharding {
             let _turn = turns.acquire(Some(&namespace), None).await;
             self.label(&namespace, label).await
         });
-        let (mut answers, mut failures) = (pin!(answers.buffer_unordered(SHARE)), 0);
+        let mut answers = pin!(answers.buffer_unordered(SHARE));
         let mut labelled = Labelled::default();
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(pods) => labelled.pods += pods,
-                Err(why) => {
-                    failures += 1;
-                    labelled.refused.extend((failures == 1).then_some(why));
+        let all = async {
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok(pods) => labelled.pods += pods,
+                    Err(why) if labelled.refused.is_empty() => labelled.refused.push(why),
+                    Err(_) => {}
                 }
             }
-            if failures == PATIENCE {
-                break;
-            }
+        };
+        if timeout(PATIENCE, all).await.is_err() {
+            let limit = PATIENCE.as_secs();
+            labelled
+                .refused
+                .push(format!("Not all pods of namespace {namespace} have their label after {limit} s"));
         }
         labelled
     }
@@ -253,14 +254,11 @@ impl Resharding {
     async fn label(&self, namespace: &str, Label { name, patch }: Label) -> Result<usize, String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        let why = match timeout(LONGEST, pods.patch_metadata(&name, &parameters, &patch)).await {
-            Ok(Ok(_)) => return Ok(1),
-            Ok(Err(kube::Error::Api(status))) if status.is_not_found() || status.is_conflict() => {
-                return Ok(0);
-            }
-            Ok(Err(kube::Error::Api(status))) => status.message,
-            Ok(Err(_)) => "there is no answer".into(),
-            Err(_) => format!("it takes more than {} s", LONGEST.as_secs()),
+        let why = match pods.patch_metadata(&name, &parameters, &patch).await {
+            Ok(_) => return Ok(1),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => return Ok(0),
+            Err(kube::Error::Api(status)) => status.message,
+            Err(_) => "there is no answer".into(),
         };
         Err(format!("Cannot label pod {namespace}/{name}: {}", OneLine(&short(&why))))
     }

@@ -15,8 +15,8 @@ use crate::mutants::{Mutant, is};
 type Namespace = Option<Arc<str>>;
 
 /// Gives out permits, in turns by namespace, and within a namespace by Job. A namespace never holds more than its share: a
-/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Who holds a permit for
-/// long can step aside, so that several such tenants leave the rest to others as well. Clones are the same semaphore.
+/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Clones are the same
+/// semaphore.
 #[derive(Clone)]
 pub struct FairSemaphore(Arc<Mutex<State>>);
 
@@ -25,9 +25,9 @@ struct State {
     permits: usize,
     /// Most permits that a namespace may hold.
     share: usize,
+    /// Permits that a namespace may hold although none is left.
+    least: usize,
     held: usize,
-    /// Permits of those that have stepped aside.
-    aside: usize,
     /// Permits by namespace; only those that hold some.
     held_by: HashMap<Namespace, usize, RandomState>,
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
@@ -38,11 +38,7 @@ pub struct Permit {
     /// `None` once it has been given back.
     of: Option<FairSemaphore>,
     namespace: Namespace,
-    is_aside: bool,
 }
-
-/// As many permits as there are, times this, may be held by those that have stepped aside.
-const ASIDE: usize = 2;
 
 impl FairSemaphore {
     /// A semaphore with this many permits, of which a namespace gets at most `share`.
@@ -51,11 +47,19 @@ impl FairSemaphore {
         Self(Arc::new(Mutex::new(State {
             permits,
             share,
+            least: 0,
             held: 0,
-            aside: 0,
             held_by: HashMap::default(),
             waiting,
         })))
+    }
+
+    /// The same, with a permit for each namespace that holds none, although there may be more then than there are. For what may take
+    /// very long: however many namespaces keep theirs, others go on.
+    #[must_use]
+    pub fn with_one_for_each(self) -> Self {
+        self.lock().least = 1;
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,11 +84,11 @@ impl FairSemaphore {
         let granted = (&mut waiter.granted).await;
         waiter.waits = false;
         drop(waiter);
-        granted.unwrap_or(Permit { of: None, namespace, is_aside: false })
+        granted.unwrap_or(Permit { of: None, namespace })
     }
 
     fn permit(&self, namespace: Namespace) -> Permit {
-        Permit { of: Some(self.clone()), namespace, is_aside: false }
+        Permit { of: Some(self.clone()), namespace }
     }
 
     /// Gives out the permits that are free to the next that still wait.
@@ -99,12 +103,13 @@ impl FairSemaphore {
 
     fn next(&self) -> Option<(Namespace, oneshot::Sender<Permit>)> {
         let mut state = self.lock();
-        if state.held >= state.permits {
+        let most = state.most();
+        let State { waiting, held_by, .. } = &mut *state;
+        if most == 0 {
             return None;
         }
-        let State { waiting, held_by, share, .. } = &mut *state;
         let room = |(), namespace: &Namespace, _| match held_by.get(namespace) {
-            Some(held) if *held >= *share => Room::None,
+            Some(held) if *held >= most => Room::None,
             _ => Room::Preferred,
         };
         let ((), namespace, grant) = waiting.pop(room)?;
@@ -136,8 +141,12 @@ impl Drop for Waiter<'_> {
 
 impl State {
     fn has_room(&self, namespace: &Namespace) -> bool {
-        let held = self.held_by.get(namespace).copied().unwrap_or(0);
-        self.held < self.permits && held < self.share
+        self.held_by.get(namespace).copied().unwrap_or(0) < self.most()
+    }
+
+    /// Most permits that a namespace may hold at present.
+    fn most(&self) -> usize {
+        if self.held < self.permits { self.share } else { self.least }
     }
 
     fn hold(&mut self, namespace: &Namespace) {
@@ -146,30 +155,13 @@ impl State {
     }
 
     fn give_back(&mut self, permit: &Permit) {
-        *(if permit.is_aside { &mut self.aside } else { &mut self.held }) -= 1;
+        self.held -= 1;
         if let Some(held) = self.held_by.get_mut(&permit.namespace) {
             *held -= 1;
             if *held == 0 {
                 self.held_by.remove(&permit.namespace);
             }
         }
-    }
-}
-
-impl Permit {
-    /// Leaves the place to somebody else, as far as few have done so. It still counts in the share of its namespace.
-    pub fn step_aside(&mut self) {
-        let Some(of) = self.of.as_ref().filter(|_| !self.is_aside) else { return };
-        {
-            let mut state = of.lock();
-            if state.aside >= state.permits * ASIDE {
-                return;
-            }
-            state.held -= 1;
-            state.aside += 1;
-        }
-        self.is_aside = true;
-        of.give_out();
     }
 }
 
@@ -248,26 +240,26 @@ mod tests {
         hung.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
-    /// Each namespace holds as much as it may, and so do others after it: twice as many as there are permits may step aside.
     #[tokio::test(start_paused = true)]
-    async fn who_holds_permits_for_long_steps_aside() {
-        let semaphore = FairSemaphore::new(16, 4);
+    async fn each_namespace_has_a_permit_however_many_others_keep_theirs() {
+        let semaphore = FairSemaphore::new(16, 4).with_one_for_each();
         let mut hung = Vec::new();
-        for namespace in 0..11 {
+        for namespace in 0..50 {
             let namespace: Arc<str> = format!("evil-{namespace}").into();
-            let mut held = join_all((0..4).map(|_| semaphore.acquire(Some(&namespace), None))).await;
-            assert!(semaphore.acquire(Some(&namespace), None).now_or_never().is_none(), "its share");
-            held.iter_mut().for_each(Permit::step_aside);
-            hung.extend(held);
+            let permits = (0..8).map(|_| semaphore.acquire(Some(&namespace), None).now_or_never());
+            hung.extend(permits.flatten());
         }
-        work(&semaphore, &job("victim", "j")).await;
-        let held = |semaphore: &FairSemaphore| {
-            let state = semaphore.lock();
-            (state.held, state.aside)
-        };
-        assert_eq!(held(&semaphore), (12, 32));
+        assert_eq!((hung.len(), semaphore.lock().held), (16 + 46, 16 + 46));
+        let asked = Instant::now();
+        join_all((0..10).map(|n| {
+            let (semaphore, job) = (semaphore.clone(), job("victim", &n.to_string()));
+            async move { work(&semaphore, &job).await }
+        }))
+        .await;
+        assert_eq!(asked.elapsed(), 10 * LATENCY, "one at a time");
         drop(hung);
-        assert!(held(&semaphore) == (0, 0) && semaphore.lock().held_by.is_empty());
+        let state = semaphore.lock();
+        assert!(state.held == 0 && state.held_by.is_empty() && state.waiting.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

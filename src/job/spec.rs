@@ -128,6 +128,15 @@ impl Job {
             spec.template = known.template.clone();
         }
     }
+
+    /// Takes the template of an earlier reading in place of its own if they are the same. If not, drops it.
+    pub fn take_template(&mut self, known: &JobSpec) {
+        if self.spec.template.same_text(&known.template) {
+            Arc::make_mut(&mut self.spec).template = known.template.clone();
+        } else {
+            self.drop_template();
+        }
+    }
 }
 
 /// `spec` of a Job after the API server's defaulting.

@@ -69,12 +69,11 @@ impl ReplicaActor {
         }
     }
 
-    /// If there is room for the status of a Job that was left alone, reads that Job again: nobody has kept the status.
+    /// Reads Jobs again that were left alone, if there is room for their statuses: nobody has kept those.
     pub(super) fn look_at_left_alone(&mut self, ctx: &Context<Self>) {
-        let Some(job) = self.job_cache.fitting() else { return };
-        if !self.doubtful.unreadable.contains_key(job.uid()) {
-            self.read_again(job, ctx);
-        }
+        let is_new = |job: &JobId| !self.doubtful.unreadable.contains_key(job.uid());
+        let fitting: Vec<JobId> = self.job_cache.fitting().filter(is_new).collect();
+        fitting.into_iter().for_each(|job| self.read_again(job, ctx));
     }
 
     fn read_again(&mut self, job: JobId, ctx: &Context<Self>) {

@@ -23,6 +23,8 @@ pub(super) const CHECK: CheckId = CheckId { group: "jobs", name: "pods-on-finali
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// A pod whose Job has just been deleted is released by then.
 pub(super) const RELEASE: Duration = Duration::from_secs(3);
+/// No Job has a longer UID, in bytes.
+const LONGEST_UID: usize = 64;
 /// Pods that are named.
 const NAMED: usize = 10;
 
@@ -128,6 +130,7 @@ impl Held {
         meta.finalizers.iter().flatten().find(|name| *name == finalizer)?;
         let mut owners = meta.owner_references.into_iter().flatten();
         let job = owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid);
+        let job = job.filter(|uid| uid.len() <= LONGEST_UID);
         let name = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());
         Some(Self { name, deleted_at: meta.deletion_timestamp.map(|time| time.0), job })
     }

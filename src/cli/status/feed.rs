@@ -8,6 +8,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
@@ -210,6 +211,11 @@ where
 /// Drops what no report needs and what takes most of the memory of a Job.
 fn forget_unneeded(job: &mut Job) {
     job.metadata.managed_fields = None;
+    if let Some(spec) = &mut job.spec {
+        let restart_policy = spec.template.spec.take().and_then(|pod| pod.restart_policy);
+        let pod = PodSpec { restart_policy, ..PodSpec::default() };
+        spec.template = PodTemplateSpec { spec: Some(pod), ..PodTemplateSpec::default() };
+    }
     if let Some(annotations) = &mut job.metadata.annotations {
         annotations.remove(LAST_APPLIED);
     }

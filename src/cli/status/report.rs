@@ -59,7 +59,8 @@ impl Selection {
 
     /// What a watch of the Jobs asks for.
     pub(super) fn watch(&self) -> watcher::Config {
-        let config = watcher::Config::default();
+        // A page is read in one piece, and an object may have megabytes.
+        let config = watcher::Config::default().page_size(50);
         match self {
             Self::One { name, .. } => config.fields(&format!("metadata.name={name}")),
             Self::Many { selector: Some(selector), .. } => config.labels(selector),
@@ -100,13 +101,16 @@ pub(super) async fn read(
         Selection::Many { selector, .. } => {
             let label_selector = selector.clone();
             let all = objects(api, &ListParams { label_selector, ..ListParams::default() });
-            let all = all.map_ok(|job| (JobReport::of(&job, &ownership, time), inquiry.begin(&job)));
+            let all = all.map_ok(|job| (JobReport::of(&job, &ownership, time), inquiry.without_pods(&job)));
             let all = all.try_filter(|(job, _)| ready(selection.includes(job)));
             // The API server does not wait for long until a list is read.
             let all: Vec<(JobReport, _)> = all.try_collect().await?;
-            let reports = all.into_iter().map(async |(job, begun)| {
-                let waiting = known(&job, inquiry.end(begun).await);
-                JobReport { waiting, ..job }
+            let reports = all.into_iter().map(async |(job, waiting)| {
+                let waiting = match waiting {
+                    Some(waiting) => waiting,
+                    None => inquiry.why_named(&job.namespace, &job.name).await,
+                };
+                JobReport { waiting: known(&job, waiting), ..job }
             });
             jobs = stream::iter(reports).buffered(AT_ONCE).collect().await;
         }

@@ -51,11 +51,8 @@ impl From<&Wait> for Waiting {
     }
 }
 
-/// An inquiry about one Job that has begun.
-pub(super) type Begun = anyhow::Result<Of>;
-
 /// What the wait of a Job follows from.
-pub(super) enum Of {
+enum Of {
     /// The Job itself.
     Job(Option<Waiting>),
     /// Its pods, which have the finalizer of this name.
@@ -75,34 +72,27 @@ impl Inquiry {
         Self { client, now, pods_left: AtomicUsize::new(MAX_PODS) }
     }
 
-    /// Why no pod of the Job is created; `None` if pods are created or the reason is unknown.
+    /// Why no pod of the Job of this name is created; `None` if pods are created or the reason is unknown.
+    pub(super) async fn why_named(&self, namespace: &str, name: &str) -> anyhow::Result<Option<Waiting>> {
+        let jobs: Api<batch::Job> = Api::namespaced(self.client.clone(), namespace);
+        match jobs.get_opt(name).await? {
+            Some(job) => self.why(&job).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The same, if it follows from the Job itself; else `None`.
+    pub(super) fn without_pods(&self, job: &batch::Job) -> Option<anyhow::Result<Option<Waiting>>> {
+        match self.begin(job) {
+            Ok(Of::Job(waiting)) => Some(Ok(waiting)),
+            Ok(Of::Pods(..)) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The same of a Job that has been read.
     pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
-        self.end(self.begin(job)).await
-    }
-
-    /// What the Job itself says, without a request.
-    pub(super) fn begin(&self, job: &batch::Job) -> Begun {
-        let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
-        let Ok(read) = &observed.job else { return Ok(Of::Job(None)) };
-        if read.status.finished().is_some() {
-            return Ok(Of::Job(None));
-        }
-        let limits = Limits { debounce_period: Duration::ZERO, ..Limits::default() };
-        let state = JobState::new(read.clone(), limits);
-        if let Some(wait) = reconcile(&state, self.now).waiting {
-            return Ok(Of::Job(Some(Waiting::from(&wait))));
-        }
-        if is_full(&state.job) {
-            return Ok(Of::Job(None));
-        }
-        let replaces_built_in = observed.managed_by.as_deref().is_none_or(|name| name == BUILT_IN_CONTROLLER);
-        let finalizer = if replaces_built_in { BUILT_IN_FINALIZER } else { EXTERNAL_FINALIZER };
-        Ok(Of::Pods(Box::new(state), finalizer))
-    }
-
-    /// Goes on with the Job's pods and Events, if its wait depends on them.
-    pub(super) async fn end(&self, begun: Begun) -> anyhow::Result<Option<Waiting>> {
-        let (mut state, finalizer) = match begun? {
+        let (mut state, finalizer) = match self.begin(job)? {
             Of::Job(waiting) => return Ok(waiting),
             Of::Pods(state, finalizer) => (state, finalizer),
         };
@@ -123,12 +113,33 @@ impl Inquiry {
         }
     }
 
+    /// What the Job itself says, without a request.
+    fn begin(&self, job: &batch::Job) -> anyhow::Result<Of> {
+        let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
+        let Ok(read) = &observed.job else { return Ok(Of::Job(None)) };
+        if read.status.finished().is_some() {
+            return Ok(Of::Job(None));
+        }
+        let limits = Limits { debounce_period: Duration::ZERO, ..Limits::default() };
+        let state = JobState::new(read.clone(), limits);
+        if let Some(wait) = reconcile(&state, self.now).waiting {
+            return Ok(Of::Job(Some(Waiting::from(&wait))));
+        }
+        if is_full(&state.job) {
+            return Ok(Of::Job(None));
+        }
+        let replaces_built_in = observed.managed_by.as_deref().is_none_or(|name| name == BUILT_IN_CONTROLLER);
+        let finalizer = if replaces_built_in { BUILT_IN_FINALIZER } else { EXTERNAL_FINALIZER };
+        Ok(Of::Pods(Box::new(state), finalizer))
+    }
+
     /// The Job's pods; `None` if they exceed [`MAX_PODS`].
     async fn pods(&self, job: &Job, finalizer: &str) -> anyhow::Result<Option<Vec<Box<ObservedPod>>>> {
         let decoder = PodDecoder::new(finalizer);
         let request = Request::new(Pod::url_path(&(), Some(&job.namespace)));
         let labels = format!("{CONTROLLER_UID_LABEL}={}", job.uid);
-        let mut params = ListParams::default().labels(&labels).limit(500);
+        // A page is read in one piece, and a pod may have a megabyte.
+        let mut params = ListParams::default().labels(&labels).limit(50);
         let (id, mut pods) = (job.id(), Vec::new());
         loop {
             let page: Page = self.client.request(request.list(&params)?).await?;

@@ -96,6 +96,20 @@ pub(super) async fn shard_labels(tenant: &Tenant) {
     tenant.create_all("pods", pods).await;
 }
 
+/// Pods of a Job that another controller manages, as the shard of the victim's Job sees them.
+pub(super) async fn waiting_pods(tenant: &Tenant) {
+    let mut job = tenant.job("foreign");
+    (job["spec"]["managedBy"], job["spec"]["suspend"]) = (json!("tenant.example/nobody"), json!(true));
+    let Some(job) = tenant.create("jobs", &job).await else { return };
+    let uid = job["metadata"]["uid"].as_str().unwrap_or_default();
+    let pods = (0..tenant.scale.of(1_000, 40_000)).map(|number| {
+        let mut pod = tenant.pod_of(&format!("pod-{number}"), "foreign", uid);
+        pod["metadata"]["labels"][SHARD] = json!(tenant.target.shard);
+        pod
+    });
+    tenant.create_all("pods", pods).await;
+}
+
 /// Pods without the label of a shard, with the number of times that they have lost it.
 async fn without_label(tenant: &Tenant) -> Result<Vec<(String, u64)>> {
     let pods = tenant.list("pods").await?;

@@ -76,6 +76,8 @@ pub(super) enum Attack {
     Messages,
     /// Pods of other controllers with labels of shards.
     ShardLabels,
+    /// Pods with the label of a shard that wait for a Job of another controller.
+    WaitingPods,
     /// Idle Jobs whose success policies list a million indexes.
     Policies,
     /// Large pods of another controller with the labels of pods of Jobs, which every hand-over reads.
@@ -163,6 +165,7 @@ impl Attack {
             Self::Webhooks | Self::Refusals => admission::begin(tenant).await,
             Self::Messages => text::begin(tenant).await,
             Self::ShardLabels => marks::shard_labels(tenant).await,
+            Self::WaitingPods => marks::waiting_pods(tenant).await,
             Self::Policies => sizes::policies(tenant).await,
             Self::Census => sizes::census(tenant).await,
             Self::Vanishing => vanishing::begin(tenant).await,
@@ -214,7 +217,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -237,6 +240,7 @@ const NAMES: [&str; 27] = [
     "refusals",
     "messages",
     "shard-labels",
+    "waiting-pods",
     "policies",
     "census",
     "vanishing",
