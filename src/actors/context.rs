@@ -34,6 +34,12 @@ const LARGE_PODS: usize = 16;
 /// Most of them in one namespace.
 const LARGE_PODS_SHARE: usize = 4;
 
+/// Writes about single pods, such as a label, that a replica attempts at a time, but for one of each namespace. There may be as many
+/// to be attempted as there are pods.
+const POD_WRITES: usize = 256;
+/// Most of them in one namespace.
+const POD_WRITES_SHARE: usize = 64;
+
 /// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
 pub struct ReplicaContext {
@@ -64,6 +70,8 @@ pub struct ReplicaServices {
     pub transport: Arc<dyn Transport>,
     /// The one way out for writes.
     pub gate: WriteGate,
+    /// Writes about single pods that are attempted.
+    pub pod_writes: FairSemaphore,
     /// Pods of large templates that are being made.
     pub large_pods: FairSemaphore,
     /// How long the Jobs of each namespace have worked in long turns.
@@ -139,6 +147,7 @@ impl ReplicaContext {
             clock: Arc::new(SteadyClock::new(clocks)),
             transport,
             gate,
+            pod_writes: FairSemaphore::new(POD_WRITES, POD_WRITES_SHARE).with_one_for_each(),
             large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE).with_one_for_each(),
             long_works: LongWorks::default(),
             recorder,

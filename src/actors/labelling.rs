@@ -1,5 +1,6 @@
 //! Puts the label of its shard on a pod, so that the shard's watch shows it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,6 @@ impl Labelling {
     /// When the fence is closed.
     pub async fn hold(self, refused: impl Fn(String)) -> Result<Option<Box<ObservedPod>>, Fenced> {
         let mut backoff = self.cx.api_backoff();
-        let shard = self.cx.config.shards.shard_of(&self.job.uid().to_string());
         let (mut failures, mut reported) = (0_u32, false);
         let begins = self.cx.label_pauses.next(&self.pod, || self.cx.api_backoff());
         tokio::select! {
@@ -79,43 +79,16 @@ impl Labelling {
             () = self.fence.closed() => return Err(Fenced),
         }
         loop {
-            let order = Order::new(Priority::Finalizer, self.job.uid().clone(), self.fence.clone());
-            let write = Write::PatchAndReadPod {
-                namespace: self.namespace.clone(),
-                name: self.name.clone(),
-                body: label_patch(&self.pod, shard.0),
-            };
-            let answer = tokio::select! {
+            let turns = &self.cx.pod_writes;
+            let attempt = tokio::select! {
                 biased;
-                answer = self.cx.gate.submit(order, write) => answer,
+                attempt = turns.run(&self.namespace, Some(&self.job), || self.attempt(&mut failures)) => attempt?,
                 () = self.gone() => return Ok(None),
             };
-            let (pod, refusal) = match answer {
-                Ok(Answer::Pod(pod)) if has_label_of(&pod, shard) => return Ok(Some(pod)),
-                Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
-                Ok(_) => return Ok(None),
-                Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
-                Err(refusal) => {
-                    failures =
-                        failures.saturating_add(u32::from(matches!(refusal, WriteError::Server { .. })));
-                    let pod = match refusal.is_lasting() || failures >= LASTING_FAILURES {
-                        true => match self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await {
-                            Ok(None) => return Ok(None),
-                            read => read.ok().flatten(),
-                        },
-                        false => None,
-                    };
-                    (pod, refusal.to_string())
-                }
-            };
-            tracing::warn!(pod = %self.pod, refusal, "a pod was not labelled with its shard");
-            match pod {
-                Some(pod) if pod.pod.is_done() => return Ok(Some(pod)),
-                Some(pod) if pod.pod.tracked && self.is_released_with_job().await => return Ok(None),
-                Some(_) if !std::mem::replace(&mut reported, true) => {
-                    refused(format!("Pod {} does not get the label {SHARD_LABEL}: {refusal}", self.name));
-                }
-                _ => {}
+            match attempt {
+                ControlFlow::Break(pod) => return Ok(pod),
+                ControlFlow::Continue(Some(why)) if !std::mem::replace(&mut reported, true) => refused(why),
+                ControlFlow::Continue(_) => {}
             }
             tokio::select! {
                 () = backoff.pause() => {}
@@ -124,13 +97,55 @@ impl Labelling {
         }
     }
 
+    /// Writes the label once. Returns what [`hold`](Self::hold) returns, or else why something refuses it for good, if that is so.
+    async fn attempt(
+        &self,
+        failures: &mut u32,
+    ) -> Result<ControlFlow<Option<Box<ObservedPod>>, Option<String>>, Fenced> {
+        let shard = self.cx.config.shards.shard_of(&self.job.uid().to_string());
+        let order = Order::new(Priority::Finalizer, self.job.uid().clone(), self.fence.clone());
+        let write = Write::PatchAndReadPod {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            body: label_patch(&self.pod, shard.0),
+        };
+        let (pod, refusal) = match self.cx.gate.submit(order, write).await {
+            Ok(Answer::Pod(pod)) if has_label_of(&pod, shard) => return Ok(ControlFlow::Break(Some(pod))),
+            Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
+            Ok(_) => return Ok(ControlFlow::Break(None)),
+            Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
+            Err(refusal) => {
+                *failures = failures.saturating_add(u32::from(matches!(refusal, WriteError::Server { .. })));
+                let pod = match refusal.is_lasting() || *failures >= LASTING_FAILURES {
+                    true => match self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await {
+                        Ok(None) => return Ok(ControlFlow::Break(None)),
+                        read => read.ok().flatten(),
+                    },
+                    false => None,
+                };
+                (pod, refusal.to_string())
+            }
+        };
+        tracing::warn!(pod = %self.pod, refusal, "a pod was not labelled with its shard");
+        Ok(match pod {
+            Some(pod) if pod.pod.is_done() => ControlFlow::Break(Some(pod)),
+            Some(pod) if pod.pod.tracked && self.is_released_with_job().await => ControlFlow::Break(None),
+            Some(_) => {
+                let why = format!("Pod {} does not get the label {SHARD_LABEL}: {refusal}", self.name);
+                ControlFlow::Continue(Some(why))
+            }
+            None => ControlFlow::Continue(None),
+        })
+    }
+
     /// Returns once live reads have shown that the pod is gone. No watch may show its end: another replica sees the shard in its
     /// label, or it has none. Its label must not wait for as long as a webhook holds up the writes of the namespace.
     async fn gone(&self) {
         let mut pause = WAITS;
         loop {
             sleep(pause).await;
-            if let Ok(None) = self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await {
+            let read = Box::pin(self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod));
+            if let Ok(None) = read.await {
                 return;
             }
             pause *= 2;

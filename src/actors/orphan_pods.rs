@@ -153,22 +153,23 @@ impl OrphanPods {
         if fate.get() != Some(&Fate::Others) && !self.checking.contains_key(&uid) {
             let release = OrphanRelease::of(self, &pod);
             let right = release.right().clone();
-            let labelling = Labelling::new(&self.cx, &right, &pod, &job);
             let is_labelled = self.is_labelled(&pod, &job);
+            let labelling = (!is_labelled).then(|| Labelling::new(&self.cx, &right, &pod, &job));
             let (wanted, of) = (CancellationToken::new(), job.clone());
-            let look = wanted.clone().run_until_cancelled_owned(async move {
-                let fate = *fate.get_or_init(|| release.fate_of(&of)).await;
+            // There may be as many as a tenant has pods, so each step has no more memory than it needs.
+            let look = Box::pin(wanted.clone().run_until_cancelled_owned(async move {
+                let fate = *fate.get_or_init(|| Box::pin(release.fate_of(&of))).await;
                 if fate == Fate::Gone {
                     sleep_until(release.begins()).await;
                 }
                 (fate, release)
-            });
+            }));
             let task = self.unit.spawn("a look at an orphan", async move {
-                match look.await {
-                    Some((Fate::Gone, release)) => release.release().await,
+                match (look.await, labelling) {
+                    (Some((Fate::Gone, release)), _) => Box::pin(release.release()).await,
                     // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
-                    Some((Fate::Ours, _)) if !is_labelled => _ = labelling.hold(|_| {}).await,
-                    Some((Fate::Ours | Fate::Others, _)) | None => {}
+                    (Some((Fate::Ours, _)), Some(labelling)) => _ = Box::pin(labelling.hold(|_| {})).await,
+                    (Some((Fate::Ours | Fate::Others, _)) | None, _) => {}
                 }
             });
             let then = UnderWay { task: AbortOnDropHandle::new(task), right };
@@ -230,6 +231,21 @@ impl OrphanPods {
         let under_way = self.releasing.remove(pod).filter(|_| !self.pauses.is_pausing(pod));
         under_way.into_iter().for_each(UnderWay::forget);
         self.no_longer_waits(pod);
+        self.give_memory_back();
+    }
+
+    /// A table keeps the size that it once had. One that is empty needs none.
+    fn give_memory_back(&mut self) {
+        if self.awaited.is_empty() {
+            self.awaited.shrink_to_fit();
+            self.unlisted.shrink_to_fit();
+        }
+        if self.checking.is_empty() {
+            self.checking.shrink_to_fit();
+        }
+        if self.releasing.is_empty() {
+            self.releasing.shrink_to_fit();
+        }
     }
 
     /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once

@@ -21,6 +21,7 @@ pub struct Pauses(Arc<Mutex<Known>>);
 struct Known {
     pods: UidMap<Pause>,
     tidying: Tidying,
+    tidied: Option<Instant>,
 }
 
 struct Pause {
@@ -42,10 +43,12 @@ impl Pauses {
     /// written to.
     pub fn next(&self, pod: &Uid, backoff: impl FnOnce() -> ApiBackoff) -> Instant {
         let (mut known, now) = (self.known(), Instant::now());
-        let Known { pods, tidying } = &mut *known;
-        if tidying.is_due(pods.len()) {
+        let Known { pods, tidying, tidied } = &mut *known;
+        if tidying.is_due(pods.len()) || tidied.is_some_and(|tidied| now > tidied + CLEAN) {
             pods.retain(|_, pause| !pause.is_forgotten(now));
+            pods.shrink_to(2 * pods.len());
             tidying.done(pods.len());
+            *tidied = Some(now);
         }
         if pods.get(pod).is_some_and(|pause| pause.is_forgotten(now)) {
             pods.remove(pod);

@@ -87,6 +87,17 @@ impl FairSemaphore {
         granted.unwrap_or(Permit { of: None, namespace })
     }
 
+    /// Does something once there is a permit. Until then it takes little memory, however much it takes then.
+    pub async fn run<F: Future>(
+        &self,
+        namespace: &Arc<str>,
+        job: Option<&JobId>,
+        work: impl FnOnce() -> F,
+    ) -> F::Output {
+        let _permit = self.acquire(Some(namespace), job).await;
+        Box::pin(work()).await
+    }
+
     fn permit(&self, namespace: Namespace) -> Permit {
         Permit { of: Some(self.clone()), namespace }
     }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::OrphanPods;
 use crate::actors::context::ReplicaContext;
 use crate::actors::job_metrics::OrphanMeter;
+use crate::actors::labelling::Fenced;
 use crate::actors::pauses::Pauses;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
@@ -98,23 +99,12 @@ impl OrphanRelease {
         let mut backoff = self.cx.api_backoff();
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         let mut conflicts = 0;
+        let turns = self.cx.pod_writes.clone();
+        let (namespace, job) = (self.namespace.clone(), self.job().cloned());
         loop {
-            // The pods of a Job that is gone share its turn.
-            let job = self.owner.as_ref().and_then(ControllerRef::job);
-            let flow = job.map_or_else(|| self.uid.clone(), |job| job.uid().clone());
-            let order = Order::new(Priority::Finalizer, flow, self.fence.clone());
-            let write = Write::PatchAndReadPod {
-                namespace: self.namespace.clone(),
-                name: self.name.clone(),
-                body: orphan_patch(&self.uid, self.version, self.cx.config.finalizer()),
-            };
-            let (reread, refusal) = match self.cx.gate.submit(order, write).await {
-                Ok(Answer::Pod(pod)) => {
-                    (self.compare(&pod), WriteError::Forbidden("a webhook undoes it".into()))
-                }
-                Ok(_) => return unreleased.released(),
-                Err(WriteError::Fenced) if self.fence.is_closed() => return,
-                Err(refusal) => (self.read_again().await, refusal),
+            let (reread, refusal) = match turns.run(&namespace, job.as_ref(), || self.attempt()).await {
+                Ok(answer) => answer,
+                Err(Fenced) => return,
             };
             match reread {
                 Reread::Released => return unreleased.released(),
@@ -134,6 +124,30 @@ impl OrphanRelease {
                 () = self.fence.closed() => return,
             }
         }
+    }
+
+    /// Removes our finalizer and label once. Returns what the pod is like then, and why that may be.
+    async fn attempt(&mut self) -> Result<(Reread, WriteError), Fenced> {
+        let undone = || WriteError::Forbidden("a webhook undoes it".into());
+        // The pods of a Job that is gone share its turn.
+        let flow = self.job().map_or_else(|| self.uid.clone(), |job| job.uid().clone());
+        let order = Order::new(Priority::Finalizer, flow, self.fence.clone());
+        let write = Write::PatchAndReadPod {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            body: orphan_patch(&self.uid, self.version, self.cx.config.finalizer()),
+        };
+        match self.cx.gate.submit(order, write).await {
+            Ok(Answer::Pod(pod)) => Ok((self.compare(&pod), undone())),
+            Ok(_) => Ok((Reread::Released, undone())),
+            Err(WriteError::Fenced) if self.fence.is_closed() => Err(Fenced),
+            Err(refusal) => Ok((self.read_again().await, refusal)),
+        }
+    }
+
+    /// The Job that the pod names as its controller.
+    fn job(&self) -> Option<&JobId> {
+        self.owner.as_ref().and_then(ControllerRef::job)
     }
 
     /// Reads the pod again after a refusal: it may have been adopted.

@@ -265,3 +265,50 @@ fn a_job_that_is_gone_before_its_list_turns_out_to_be_old_is_forgotten() {
         assert_eq!(shard.held_jobs().await, HeldJobs::default());
     });
 }
+
+/// Most bytes at a time while a shard holds this many pods of another controller's Job, and then, if that goes, releases them.
+fn most_bytes(pods: u64, goes: bool) -> u64 {
+    let used = allocation_counter::measure(|| {
+        run(async move {
+            let (gone, is_gone) = switch();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/jobs/f") => match is_gone.load(Ordering::Relaxed) {
+                    0 => {
+                        let mut foreign = job("f", json!({}));
+                        foreign["spec"]["managedBy"] = "a/b".into();
+                        Some((200, foreign))
+                    }
+                    _ => refusal(404),
+                },
+                // The patches of the pods hang.
+                _ => None,
+            });
+            let shard = Shard::start(&api, &[], no_census(), vec![]).await;
+            for number in 0..pods {
+                let held = labelled(at(110, "Running", pod(&format!("p{number}"), "f")));
+                shard.watched(vec![applied(&held)]).await;
+                if number % 100 == 0 {
+                    sleep(SOON).await;
+                }
+            }
+            sleep(SOON).await;
+            if goes {
+                gone.store(1, Ordering::Relaxed);
+                let job = JobId::new("n".into(), "f".into(), "f".into());
+                shard.0.send(ForeignJobVanished(job)).await.unwrap();
+                sleep(SOON).await;
+                assert!(api.count(&["PATCH"]) > 0, "{:?}", api.sent());
+            }
+        });
+    });
+    used.bytes_max
+}
+
+/// A tenant may have as many such pods as it likes.
+#[test]
+fn pods_of_another_controllers_job_take_little_memory() {
+    for (goes, limit) in [(false, 2000), (true, 3600)] {
+        let each = (most_bytes(2500, goes) - most_bytes(500, goes)) / 2000;
+        assert!(each < limit, "goes: {goes}: {each} bytes");
+    }
+}
