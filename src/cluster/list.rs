@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde::de::IgnoredAny;
 
-pub use self::json::JsonList;
+pub(crate) use self::json::JsonList;
 use self::protobuf::ProtobufList;
 use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};

@@ -13,7 +13,7 @@ const SHELL_BYTES: usize = 1 << 20;
 
 /// Splits the body of a list into its objects.
 #[derive(Debug, Default)]
-pub struct JsonList {
+pub(crate) struct JsonList {
     /// Bytes that have not been looked at.
     unread: Bytes,
     /// The list without its objects.
@@ -81,7 +81,7 @@ impl Nesting {
 
 impl JsonList {
     /// Adds the next piece. The piece before must hold no complete object any more.
-    pub fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         self.unread = piece;
     }
 
@@ -89,7 +89,7 @@ impl JsonList {
     ///
     /// # Errors
     /// When the bytes are not those of a list, or an object is longer than any.
-    pub fn next(&mut self) -> Result<Option<Bytes>, ListError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, ListError> {
         loop {
             if let (Place::First | Place::Object, Some(b'{')) = (self.place, self.unread.first())
                 && self.partial.is_empty()
@@ -161,7 +161,7 @@ impl JsonList {
     ///
     /// # Errors
     /// When the list is not complete.
-    pub fn end(self) -> Result<u64, ListError> {
+    pub(crate) fn end(self) -> Result<u64, ListError> {
         if !matches!(self.place, Place::Shell) || self.shell.is_empty() || self.shell_nesting.depth > 0 {
             return Err(ListError::Cut);
         }
