@@ -21,19 +21,25 @@ impl Requests {
     pub fn adopt(self: &Arc<Self>, orphan: Orphan) {
         let this = self.clone();
         self.run(async move {
-            let pod = &orphan.pod;
-            let attempt = match this.attempt_adoption(&orphan).await {
-                Ok(attempt) => attempt,
-                Err(WriteError::Fenced) if this.fence.is_closed() => AdoptionAttempt::PodGone,
-                // The fence may be extended, and nobody else adopts the pod until then.
-                Err(WriteError::Fenced) => AdoptionAttempt::Refused(Refusal::Unknown),
-                Err(refusal) => {
-                    log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
-                    this.after_refusal(pod, &refusal).await
-                }
-            };
+            let (turns, job) = (&this.cx.pod_writes, &this.job);
+            let attempt = turns.run(&this.fence, job.namespace(), Some(job), || this.adoption(&orphan)).await;
+            let attempt = attempt.unwrap_or(AdoptionAttempt::PodGone);
             JobInput::Adopted { orphan, attempt }
         });
+    }
+
+    async fn adoption(&self, orphan: &Orphan) -> AdoptionAttempt {
+        let pod = &orphan.pod;
+        match self.attempt_adoption(orphan).await {
+            Ok(attempt) => attempt,
+            Err(WriteError::Fenced) if self.fence.is_closed() => AdoptionAttempt::PodGone,
+            // The fence may be extended, and nobody else adopts the pod until then.
+            Err(WriteError::Fenced) => AdoptionAttempt::Refused(Refusal::Unknown),
+            Err(refusal) => {
+                log_job!(warn, self.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
+                self.after_refusal(pod, &refusal).await
+            }
+        }
     }
 
     /// Adopts a pod after a pause, unless the shard is drained by then.

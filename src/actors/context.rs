@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
+use super::large_templates::LargePods;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
 use super::pauses::Pauses;
@@ -29,16 +30,9 @@ use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, 
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
-/// Pods of large templates that a replica makes at a time, but for one of each namespace: its webhooks may keep it for half a minute.
-const LARGE_PODS: usize = 16;
-/// Most of them in one namespace.
-const LARGE_PODS_SHARE: usize = 4;
-
-/// Writes about single pods, such as a label, that a replica attempts at a time, but for one of each namespace. There may be as many
-/// to be attempted as there are pods.
-const POD_WRITES: usize = 256;
-/// Most of them in one namespace.
-const POD_WRITES_SHARE: usize = 64;
+/// Writes about single pods, such as a label, that are attempted at a time in a namespace. There may be as many to be attempted as
+/// there are pods.
+const POD_WRITES: usize = 32;
 
 /// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
@@ -72,8 +66,8 @@ pub struct ReplicaServices {
     pub gate: WriteGate,
     /// Writes about single pods that are attempted.
     pub pod_writes: FairSemaphore,
-    /// Pods of large templates that are being made.
-    pub large_pods: FairSemaphore,
+    /// Turns of pods of templates that are not kept.
+    pub large_pods: LargePods,
     /// How long the Jobs of each namespace have worked in long turns.
     pub long_works: LongWorks,
     /// Kubernetes Events.
@@ -147,8 +141,8 @@ impl ReplicaContext {
             clock: Arc::new(SteadyClock::new(clocks)),
             transport,
             gate,
-            pod_writes: FairSemaphore::new(POD_WRITES, POD_WRITES_SHARE).with_one_for_each(),
-            large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE).with_one_for_each(),
+            pod_writes: FairSemaphore::of_each_namespace(POD_WRITES),
+            large_pods: LargePods::default(),
             long_works: LongWorks::default(),
             recorder,
             metrics,

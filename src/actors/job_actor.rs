@@ -550,7 +550,9 @@ impl JobActor {
         let traceparent = job.options.propagate_trace.then(|| self.requests.trace.traceparent()).flatten();
         let extras = Extras { pod_group: self.state.gang.group().map(Box::from), traceparent };
         if !job.spec.template.is_kept() {
-            return pods.into_iter().for_each(|new| self.requests.create_from_live(new, extras.clone()));
+            let template = &job.spec.template;
+            let create = |new| self.requests.create_from_live(template, new, extras.clone());
+            return pods.into_iter().for_each(create);
         }
         let maker = self.requests.maker(job, extras);
         for new in pods {

@@ -8,6 +8,7 @@ use tokio::time::{sleep, sleep_until};
 
 use super::context::ReplicaContext;
 use super::release_with_job::ReleaseWithJob;
+use crate::cluster::fair_semaphore::Fenced;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ObservedPod, label_patch};
 use crate::job::job_id::JobId;
@@ -36,9 +37,6 @@ pub struct Labelling {
     /// Its release, if the Job is its controller.
     release: Option<ReleaseWithJob>,
 }
-
-/// The fence was closed for good before the label was written.
-pub struct Fenced;
 
 impl Labelling {
     /// Labels a pod with the shard of this Job, while the fence is open.
@@ -79,10 +77,11 @@ impl Labelling {
             () = self.fence.closed() => return Err(Fenced),
         }
         loop {
-            let turns = &self.cx.pod_writes;
+            let (turns, fence) = (&self.cx.pod_writes, &self.fence);
+            let (namespace, job) = (&self.namespace, Some(&self.job));
             let attempt = tokio::select! {
                 biased;
-                attempt = turns.run(&self.namespace, Some(&self.job), || self.attempt(&mut failures)) => attempt?,
+                attempt = turns.run(fence, namespace, job, || self.attempt(&mut failures)) => attempt??,
                 () = self.gone() => return Ok(None),
             };
             match attempt {

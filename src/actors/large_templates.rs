@@ -10,20 +10,67 @@ use std::sync::Arc;
 
 use super::job_input::{JobInput, RequestEvent};
 use super::requests::Requests;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::job::manifest::{Extras, Maker};
 use crate::job::pod::NewPod;
 use crate::job::state::Created;
+use crate::job::template::PodTemplate;
+
+/// A template is large from this length on, in bytes. Others are not kept since their namespace has very many.
+const LARGE: usize = 64 << 10;
+/// Pods of large templates that are made at a time, but for one of each namespace: its webhooks may keep it for half a minute.
+const AT_ONCE: usize = 16;
+/// Most of them in one namespace.
+const SHARE: usize = 4;
+/// Pods of other templates that are made at a time in a namespace.
+const MIDDLE_SHARE: usize = 8;
+/// An API server refuses a longer object unread, in bytes.
+const LONGEST_POD: usize = 3 << 20;
+
+/// The turns of pods of templates that are not kept. Clones share them.
+#[derive(Clone)]
+pub struct LargePods {
+    large: FairSemaphore,
+    middle: FairSemaphore,
+}
+
+impl Default for LargePods {
+    fn default() -> Self {
+        Self {
+            large: FairSemaphore::new(AT_ONCE, SHARE).with_one_for_each(),
+            middle: FairSemaphore::of_each_namespace(MIDDLE_SHARE),
+        }
+    }
+}
+
+impl LargePods {
+    /// The turns of those of this template.
+    fn of(&self, template: &PodTemplate) -> &FairSemaphore {
+        if template.length() < LARGE { &self.middle } else { &self.large }
+    }
+}
+
+/// Why a pod of a large template cannot be made.
+#[derive(Debug, thiserror::Error)]
+enum LargeTemplateError {
+    #[error("the pod template has {0} bytes; no API server takes a pod of more than {LONGEST_POD}")]
+    TooLong(usize),
+    /// The turn was one of shorter templates.
+    #[error("the pod template has just become longer")]
+    Longer,
+}
 
 impl Requests {
-    /// Creates a pod from the Job as a live read shows it.
-    pub fn create_from_live(self: &Arc<Self>, new: NewPod, extras: Extras) {
+    /// Creates a pod from the Job as a live read shows it. `template`: that of the last reading.
+    pub fn create_from_live(self: &Arc<Self>, template: &PodTemplate, new: NewPod, extras: Extras) {
         let (this, right) = (self.clone(), self.creations.current());
+        let (turns, before) = (self.cx.large_pods.of(template).clone(), template.length());
         // A drain of the shard does not wait for turns and reads, of which a Job may want thousands.
         self.run_after(async move {
             let permit = tokio::select! {
                 biased;
                 () = right.closed() => None,
-                permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)) => Some(permit),
+                permit = turns.acquire(Some(this.job.namespace()), Some(&this.job)) => Some(permit),
             };
             let Some(permit) = permit else {
                 return this.inbox.push(JobInput::Created {
@@ -32,7 +79,7 @@ impl Requests {
                     event: RequestEvent::Nothing,
                 });
             };
-            match this.live_maker(extras).await {
+            match this.live_maker(extras, before).await {
                 Ok(maker) => {
                     let creation = this.creation(maker.manifest(new));
                     this.run(async move {
@@ -49,7 +96,7 @@ impl Requests {
     }
 
     /// What pods are made of as the Job's template is now.
-    async fn live_maker(&self, extras: Extras) -> Result<Arc<Maker>, RequestEvent> {
+    async fn live_maker(&self, extras: Extras, before: usize) -> Result<Arc<Maker>, RequestEvent> {
         if self.fence.is_closed() {
             return Err(RequestEvent::Nothing);
         }
@@ -57,10 +104,20 @@ impl Requests {
         let read = self.cx.reads.find_job_with_template(&self.job).await.map_err(|error| refused(&error))?;
         match read.as_ref().map(|seen| &seen.job) {
             Some(Ok(job)) if job.may_create_pods() => {
+                fits(job.spec.template.length(), before).map_err(|error| refused(&error))?;
                 self.maker(job, extras).map_err(|error| refused(&error))
             }
             // The watch is about to show that no pod is wanted.
             _ => Err(RequestEvent::Nothing),
         }
+    }
+}
+
+/// Whether a template of this length can be made pods of, in a turn for one of the length `before`.
+fn fits(length: usize, before: usize) -> Result<(), LargeTemplateError> {
+    match length {
+        _ if length > LONGEST_POD => Err(LargeTemplateError::TooLong(length)),
+        _ if length >= LARGE && before < LARGE => Err(LargeTemplateError::Longer),
+        _ => Ok(()),
     }
 }

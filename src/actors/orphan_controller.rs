@@ -333,7 +333,7 @@ impl LeaderState {
         let task = self.unit.spawn("a labelling", async move {
             sleep(grace).await;
             // Closed, the fence is somebody else's who looks after the pod.
-            let _ = labelling.hold(|_| {}).await;
+            let _ = Box::pin(labelling.hold(|_| {})).await;
         });
         self.labelled.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
     }

@@ -27,7 +27,11 @@ use super::connection::ConnectionArgs;
 use super::console;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::job::names;
+
+/// Pods without Job of one namespace that are released at a time.
+const SHARE: usize = 64;
 
 /// Tells a report what has become of a Job or a pod.
 type Outcome = Box<dyn FnOnce(&mut Report)>;
@@ -100,9 +104,12 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         let outcome = counting.finish().await;
         Box::new(move |report: &mut Report| report.job(&name, outcome)) as Outcome
     });
+    let turns = FairSemaphore::of_each_namespace(SHARE);
     let released = stream::iter(orphans).map(|pod| async {
         let name = pod.name();
-        let outcome = cluster.release_orphan(pod).await;
+        let _turn = turns.acquire(Some(&pod.pod.namespace), None).await;
+        // There may be very many that wait for theirs.
+        let outcome = Box::pin(cluster.release_orphan(pod)).await;
         Box::new(move |report: &mut Report| report.orphan(&name, outcome)) as Outcome
     });
     // All at once: the write gate takes turns by namespace, and has few writes under way of one that is slow.

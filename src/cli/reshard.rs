@@ -44,8 +44,10 @@ use crate::telemetry::printable::OneLine;
 /// Pods that are labelled concurrently, and those of one namespace.
 const AT_ONCE: usize = 64;
 const SHARE: usize = 8;
-/// How long the pods of a namespace may take. Replicas find the rest: its webhooks may take half a minute for each.
+/// How long the pods of a namespace may take: so long, and for each pod so much more as it takes where only one at a time is
+/// labelled. Replicas find the rest. The webhooks of the namespace may take half a minute for each.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PER_POD: Duration = Duration::from_millis(10);
 
 /// Flags of `reshard`.
 #[derive(Debug, Args)]
@@ -204,6 +206,7 @@ impl Resharding {
         namespace: Arc<str>,
         labels: Vec<Label>,
     ) -> Labelled {
+        let number = u32::try_from(labels.len()).unwrap_or(u32::MAX);
         let answers = stream::iter(labels).map(async |label| {
             let _turn = turns.acquire(Some(&namespace), None).await;
             self.label(&namespace, label).await
@@ -219,8 +222,9 @@ impl Resharding {
                 }
             }
         };
-        if timeout(PATIENCE, all).await.is_err() {
-            let limit = PATIENCE.as_secs();
+        let patience = PATIENCE + number * PER_POD;
+        if timeout(patience, all).await.is_err() {
+            let limit = patience.as_secs();
             labelled
                 .refused
                 .push(format!("Not all pods of namespace {namespace} have their label after {limit} s"));

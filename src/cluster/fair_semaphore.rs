@@ -8,6 +8,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::fair_queue::{FairQueue, Room};
+use super::fence::Fence;
 use crate::job::job_id::JobId;
 use crate::mutants::{Mutant, is};
 
@@ -33,6 +34,10 @@ struct State {
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
 }
 
+/// The fence was closed for good before something was done.
+#[derive(Debug)]
+pub struct Fenced;
+
 /// The right to do what the semaphore guards, until it is dropped.
 pub struct Permit {
     /// `None` once it has been given back.
@@ -52,6 +57,11 @@ impl FairSemaphore {
             held_by: HashMap::default(),
             waiting,
         })))
+    }
+
+    /// A semaphore that bounds each namespace alone.
+    pub fn of_each_namespace(share: usize) -> Self {
+        Self::new(usize::MAX, share)
     }
 
     /// The same, with a permit for each namespace that holds none, although there may be more then than there are. For what may take
@@ -87,15 +97,24 @@ impl FairSemaphore {
         granted.unwrap_or(Permit { of: None, namespace })
     }
 
-    /// Does something once there is a permit. Until then it takes little memory, however much it takes then.
+    /// Does something once there is a permit, unless the fence is closed before. Until then it takes little memory, however much
+    /// it takes then.
+    ///
+    /// # Errors
+    /// When the fence is closed.
     pub async fn run<F: Future>(
         &self,
+        fence: &Fence,
         namespace: &Arc<str>,
         job: Option<&JobId>,
         work: impl FnOnce() -> F,
-    ) -> F::Output {
-        let _permit = self.acquire(Some(namespace), job).await;
-        Box::pin(work()).await
+    ) -> Result<F::Output, Fenced> {
+        let _permit = tokio::select! {
+            biased;
+            () = fence.closed() => return Err(Fenced),
+            permit = self.acquire(Some(namespace), job) => permit,
+        };
+        Ok(Box::pin(work()).await)
     }
 
     fn permit(&self, namespace: Namespace) -> Permit {
@@ -271,6 +290,23 @@ mod tests {
         drop(hung);
         let state = semaphore.lock();
         assert!(state.held == 0 && state.held_by.is_empty() && state.waiting.is_empty());
+    }
+
+    /// Its permit may not come for as long as others keep theirs.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_a_permit_ends_with_its_right() {
+        let semaphore = FairSemaphore::of_each_namespace(1);
+        let (namespace, fence) = ("n".into(), Fence::unlimited().part());
+        let held = semaphore.acquire(Some(&namespace), None).await;
+        let (begun, right) = (semaphore.clone(), fence.clone());
+        let waits =
+            tokio::spawn(async move { begun.run(&right, &namespace, None, async || ()).await.is_ok() });
+        sleep(LATENCY).await;
+        assert!(!waits.is_finished());
+        fence.withdraw();
+        assert!(!waits.await.unwrap(), "it was not done");
+        drop(held);
+        assert!(semaphore.run(&Fence::unlimited(), &"n".into(), None, async || ()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,13 +65,13 @@ impl<T> JoinedReads<T> {
 
 impl<T: Clone + Send + Sync + 'static> JoinedReads<T> {
     /// Reads an object of a namespace by `read`, in its turn, or joins another read of it that has not left yet.
-    pub(super) fn read(
+    pub(super) fn read<F: Future<Output = T> + Send + 'static>(
         &self,
         gate: &ReadGate,
         path: &str,
         namespace: Arc<str>,
         asker: Option<JobId>,
-        read: impl Future<Output = T> + Send + 'static,
+        read: impl FnOnce() -> F + Send + 'static,
     ) -> Shared<BoxFuture<'static, T>> {
         let path: Arc<str> = path.into();
         let mut objects = self.lock();
@@ -92,7 +92,8 @@ impl<T: Clone + Send + Sync + 'static> JoinedReads<T> {
             if let Some(object) = this.lock().get_mut(&path) {
                 object.next = None;
             }
-            read.await
+            // There may be very many that wait, so the read itself takes no memory before.
+            Box::pin(read()).await
         };
         let next = next.boxed().shared();
         object.next = next.downgrade();
@@ -124,6 +125,11 @@ mod tests {
 
     const LATENCY: Duration = Duration::from_millis(10);
 
+    fn reading(seen: &Arc<Seen>) -> impl FnOnce() -> BoxFuture<'static, usize> + Send + 'static {
+        let seen = seen.clone();
+        move || seen.read().boxed()
+    }
+
     /// The number of reads in flight, of the most at once, and of all.
     #[derive(Default)]
     struct Seen {
@@ -151,7 +157,7 @@ mod tests {
     async fn few_are_in_flight_and_fewer_of_one_namespace() {
         let (gate, reads, seen) = (ReadGate::default(), JoinedReads::default(), Arc::new(Seen::default()));
         let read = |namespace: &str, object: usize| {
-            reads.read(&gate, &format!("{namespace}/{object}"), namespace.into(), None, seen.clone().read())
+            reads.read(&gate, &format!("{namespace}/{object}"), namespace.into(), None, reading(&seen))
         };
         join_all((0..1000).map(|object| read("one", object))).await;
         assert_eq!((seen.most.load(Ordering::Relaxed), seen.all.load(Ordering::Relaxed)), (SHARE, 1000));
@@ -164,10 +170,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reads_of_one_object_are_one_unless_it_has_left() {
         let (gate, reads, seen) = (ReadGate::default(), JoinedReads::default(), Arc::new(Seen::default()));
-        let first = tokio::spawn(reads.read(&gate, "o", "n".into(), None, seen.clone().read()));
+        let first = tokio::spawn(reads.read(&gate, "o", "n".into(), None, reading(&seen)));
         sleep(LATENCY / 2).await;
         let others = (0..100)
-            .map(|number| reads.read(&gate, "o", "n".into(), job(&number.to_string()), seen.clone().read()));
+            .map(|number| reads.read(&gate, "o", "n".into(), job(&number.to_string()), reading(&seen)));
         let others = join_all(others).await;
         assert_eq!(first.await.unwrap(), 0);
         assert!(others.iter().all(|number| *number == 1), "{others:?}");
@@ -178,7 +184,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_read_that_nobody_waits_for_any_more_does_not_let_others_leave_beside_the_one_in_flight() {
         let (gate, reads, seen) = (ReadGate::default(), JoinedReads::default(), Arc::new(Seen::default()));
-        let read = || reads.read(&gate, "o", "n".into(), None, seen.clone().read());
+        let read = || reads.read(&gate, "o", "n".into(), None, reading(&seen));
         let first = tokio::spawn(read());
         sleep(LATENCY / 4).await;
         for is_polled in [false, true] {
@@ -198,10 +204,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_read_that_hangs_holds_up_others_of_its_object_for_a_moment_only() {
         let (gate, reads) = (ReadGate::default(), JoinedReads::default());
-        let hanging = tokio::spawn(reads.read(&gate, "o", "n".into(), None, std::future::pending()));
+        let hanging = tokio::spawn(reads.read(&gate, "o", "n".into(), None, std::future::pending));
         sleep(LATENCY).await;
         let begun = Instant::now();
-        reads.read(&gate, "o", "n".into(), None, async {}).await;
+        reads.read(&gate, "o", "n".into(), None, async || {}).await;
         assert_eq!(begun.elapsed(), GATHERING);
         hanging.abort();
     }

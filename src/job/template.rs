@@ -29,6 +29,8 @@ pub const KEPT_BYTES: usize = 16 << 10;
 pub struct PodTemplate {
     /// `None` if it is not kept.
     text: Option<Arc<RawValue>>,
+    /// The length of its text in bytes, whether it is kept or not.
+    length: usize,
     restarts_on_failure: bool,
     names_scheduling_group: bool,
     written: Arc<Written>,
@@ -151,6 +153,7 @@ impl PodTemplate {
         let Asked { spec } = serde_json::from_str(json.get()).unwrap_or_default();
         Self {
             text: None,
+            length: json.get().len(),
             restarts_on_failure: spec.restart_policy.as_deref() == Some("OnFailure"),
             names_scheduling_group: spec.scheduling_group.is_some(),
             written: Arc::default(),
@@ -165,6 +168,11 @@ impl PodTemplate {
     /// The length of its text as far as that is kept.
     pub fn kept_bytes(&self) -> usize {
         self.text.as_ref().map_or(0, |text| text.get().len())
+    }
+
+    /// The length of its text in bytes, whether it is kept or not.
+    pub fn length(&self) -> usize {
+        self.length
     }
 
     /// Whether both have the same text. It is not known of those whose text is not kept.

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::OrphanPods;
 use crate::actors::context::ReplicaContext;
 use crate::actors::job_metrics::OrphanMeter;
-use crate::actors::labelling::Fenced;
 use crate::actors::pauses::Pauses;
+use crate::cluster::fair_semaphore::Fenced;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::job_id::JobId;
@@ -100,12 +100,10 @@ impl OrphanRelease {
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         let mut conflicts = 0;
         let turns = self.cx.pod_writes.clone();
-        let (namespace, job) = (self.namespace.clone(), self.job().cloned());
+        let (fence, namespace, job) = (self.fence.clone(), self.namespace.clone(), self.job().cloned());
         loop {
-            let (reread, refusal) = match turns.run(&namespace, job.as_ref(), || self.attempt()).await {
-                Ok(answer) => answer,
-                Err(Fenced) => return,
-            };
+            let attempt = turns.run(&fence, &namespace, job.as_ref(), || self.attempt()).await;
+            let Ok(Ok((reread, refusal))) = attempt else { return };
             match reread {
                 Reread::Released => return unreleased.released(),
                 Reread::Adopted => return,

@@ -220,7 +220,7 @@ impl ShardActor {
         if self.unseen.holds(&uid, job, pod.pod.version) || self.pod_feed.is_draining() {
             return;
         }
-        let settling = (!self.jobs.contains_key(job)).then(|| self.orphan_pods.settle(pod, job));
+        let settling = (!self.jobs.contains_key(job)).then(|| Box::pin(self.orphan_pods.settle(pod, job)));
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
         let (shard, labelled, job_uid) = (ctx.address(), uid.clone(), job.clone());
         let task = self.owned.unit.spawn("a labelling", async move {
@@ -231,7 +231,7 @@ impl ShardActor {
                 Some(settling) => !settling.await,
                 None => false,
             };
-            let found = if is_settled { Ok(None) } else { labelling.hold(refused).await };
+            let found = if is_settled { Ok(None) } else { Box::pin(labelling.hold(refused)).await };
             if let Ok(found) = found {
                 shard.do_send(Shown { pod: labelled, found });
             }

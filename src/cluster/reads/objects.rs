@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{HeaderValue, Request, Uri, header};
 
 use super::{NoObject, ReadError, Reader};
 use crate::cluster::joined_reads::JoinedReads;
@@ -47,10 +47,13 @@ impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
         uid: Option<&Uid>,
     ) -> Result<Option<D::Object>, ReadError> {
         let path = self.resource.object_path(namespace, name);
-        let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
+        let uri = Uri::try_from(path.as_str()).map_err(http::Error::from)?;
         let namespace: Arc<str> = namespace.into();
         let (this, reads, of) = (self.clone(), reader.clone(), namespace.clone());
-        let read = async move {
+        let read = async move || {
+            let mut request = Request::new(Bytes::new());
+            *request.uri_mut() = uri;
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(JSON));
             let answer = reads.send("get", this.resource, request, Some(&of)).await?;
             Ok(answer.map(|json| this.decode(&json)))
         };
