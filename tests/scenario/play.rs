@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::scenario::{
@@ -36,8 +36,8 @@ const AT_ONCE: usize = 64;
 /// The quiet time after which a state counts as final in the recordings.
 pub(crate) const RECORDED_QUIET: Duration = Duration::from_millis(2500);
 
-/// How much later a status may come that shows nothing but the number of active pods: while the API server is busy with other
-/// scenarios, a Job writes one in 5 s.
+/// How much later a status may come that shows nothing but the start of a Job and the number of its active pods: while the API
+/// server is busy with other scenarios, a Job writes one in 5 s.
 const LATE_PROGRESS: Duration = Duration::from_secs(5);
 
 /// Longest time from a `pods` step to the end of one that follows after a sleep of less than a second: Kubernetes looks at pods
@@ -438,14 +438,19 @@ async fn at_once(requests: impl Iterator<Item = impl Future<Output = Result<()>>
     stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
 }
 
-/// Whether two states of a namespace are the same but for what the statuses of its Jobs say about active pods.
+/// Whether two states of a namespace are the same but for what the statuses of its Jobs say about their start and active pods.
 fn differ_in_progress_only(right: &Value, actual: &Value) -> bool {
     let without_progress = |state: &Value| {
         let mut state = state.clone();
         for job in ["job", "job2"] {
             let status = state.get_mut(job).and_then(|job| job.get_mut("status"));
             if let Some(status) = status.and_then(Value::as_object_mut) {
-                status.retain(|field, _| !matches!(field.as_str(), "active" | "ready" | "terminating"));
+                status.retain(|field, value| match field.as_str() {
+                    "active" | "ready" | "terminating" | "startTime" => false,
+                    // Beside the start.
+                    "uncountedTerminatedPods" => *value != Value::Object(Map::new()),
+                    _ => true,
+                });
             }
         }
         state
