@@ -22,8 +22,9 @@ use crate::scenario::{
     watch::NamespaceWatch,
 };
 
-/// Limit of `until` in a `settle` step without timeout.
-const DEFAULT_UNTIL: Duration = Duration::from_secs(90);
+/// Limit of `until` in a `settle` step without timeout. Pods without labels are looked for once in 1,000 times as long as a list
+/// of them takes.
+const DEFAULT_UNTIL: Duration = Duration::from_secs(180);
 /// A namespace that never becomes quiet is compared after this time.
 const NEVER_QUIET: Duration = Duration::from_secs(60);
 /// Limit for the deletion of a Job before it is created again.
