@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
-use super::large_templates::LargePods;
+use super::large_pods::LargePods;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
 use super::pauses::Pauses;

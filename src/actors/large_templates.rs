@@ -9,46 +9,15 @@ use std::error::Error;
 use std::sync::Arc;
 
 use super::job_input::{JobInput, RequestEvent};
+use super::large_pods::LARGE;
 use super::requests::Requests;
-use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::job::manifest::{Extras, Maker};
 use crate::job::pod::NewPod;
 use crate::job::state::Created;
 use crate::job::template::PodTemplate;
 
-/// A template is large from this length on, in bytes. Others are not kept since their namespace has very many.
-const LARGE: usize = 64 << 10;
-/// Pods of large templates that are made at a time, but for one of each namespace: its webhooks may keep it for half a minute.
-const AT_ONCE: usize = 16;
-/// Most of them in one namespace.
-const SHARE: usize = 4;
-/// Pods of other templates that are made at a time in a namespace.
-const MIDDLE_SHARE: usize = 8;
 /// An API server refuses a longer object unread, in bytes.
 const LONGEST_POD: usize = 3 << 20;
-
-/// The turns of pods of templates that are not kept. Clones share them.
-#[derive(Clone)]
-pub struct LargePods {
-    large: FairSemaphore,
-    middle: FairSemaphore,
-}
-
-impl Default for LargePods {
-    fn default() -> Self {
-        Self {
-            large: FairSemaphore::new(AT_ONCE, SHARE).with_one_for_each(),
-            middle: FairSemaphore::of_each_namespace(MIDDLE_SHARE),
-        }
-    }
-}
-
-impl LargePods {
-    /// The turns of those of this template.
-    fn of(&self, template: &PodTemplate) -> &FairSemaphore {
-        if template.length() < LARGE { &self.middle } else { &self.large }
-    }
-}
 
 /// Why a pod of a large template cannot be made.
 #[derive(Debug, thiserror::Error)]

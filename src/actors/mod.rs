@@ -37,6 +37,7 @@ mod job_input;
 mod job_metrics;
 mod job_trace;
 mod labelling;
+mod large_pods;
 mod large_templates;
 mod lease_manager;
 mod liveness;
