@@ -11,6 +11,7 @@ const AT_ONCE: usize = 16;
 const SHARE: usize = 4;
 /// Pods of other templates that are made at a time in a namespace.
 const MIDDLE_SHARE: usize = 8;
+
 /// The turns of pods of templates that are not kept. Clones share them.
 #[derive(Clone)]
 pub struct LargePods {
