@@ -30,8 +30,8 @@ use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, 
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
-/// Writes about single pods, such as a label, that are attempted at a time in a namespace. There may be as many to be attempted as
-/// there are pods.
+/// Labels, adoptions and releases of single pods that are attempted at the same time in a namespace. A tenant may need one for
+/// each of its pods.
 const POD_WRITES: usize = 32;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -50,7 +50,7 @@ impl Deref for ReplicaContext {
     }
 }
 
-/// What all clones of a [`ReplicaContext`] share.
+/// The services of a replica. All clones of its [`ReplicaContext`] share them.
 pub struct ReplicaServices {
     /// Settings.
     pub config: Arc<ControllerConfig>,

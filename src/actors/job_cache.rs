@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(format!("{:?}", cache.memory), format!("{:?}", MemoryShares::default()));
     }
 
-    /// Whoever has many namespaces takes no more than the memory for all, and leaves some for the next.
+    /// A tenant may have many namespaces. Together they stay within the bound, and every other namespace still gets its part.
     #[test]
     fn the_statuses_of_all_namespaces_share_a_bound_and_each_may_have_some() {
         let config =

@@ -96,7 +96,8 @@ impl Labelling {
         }
     }
 
-    /// Writes the label once. Returns what [`hold`](Self::hold) returns, or else why something refuses it for good, if that is so.
+    /// Writes the label once. `Break`: nothing more is to be done, and [`hold`](Self::hold) returns this. `Continue`: the label was
+    /// not written; the text says why, if the refusal lasts.
     async fn attempt(
         &self,
         failures: &mut u32,

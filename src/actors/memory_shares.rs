@@ -17,17 +17,17 @@ use crate::job::uid::Uid;
 /// A Job that takes less memory weighs nothing, and so does a shorter template. Almost all do.
 const LIGHT: usize = 1 << 10;
 
-/// Most bytes for all namespaces, but for [`LEAST`] of each. Where a shard is, statuses take up to five times as much. Templates
-/// take three times as much once pods are made: what all pods of a Job share, in JSON and in protobuf.
+/// Most bytes of all namespaces together. Each may take [`LEAST`] even if these are taken. The replica that owns a shard needs up to
+/// five times as much for statuses, and three times as much for templates of which pods are made: in JSON and in protobuf.
 const MOST_IN_ALL: usize = 32 << 20;
 
 /// Most bytes of a namespace.
 const MOST: usize = LONGEST_STATUSES;
 
-/// What each namespace may take, whatever others have taken: enough for the status of a Job of 100,000 pods.
+/// Bytes that each namespace may always take: the status of a Job of 100,000 pods needs 550 KB at most.
 const LEAST: usize = 600 << 10;
 
-/// A namespace may take this part of what others have left. So however many namespaces somebody has, there is room for more.
+/// A namespace may take one part in so many of the bytes that other namespaces have left. So some are left for the next one.
 const PART: usize = 4;
 
 /// The memory that namespaces take for the statuses, policies, selectors and templates of the Jobs that are served.

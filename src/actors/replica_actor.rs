@@ -357,8 +357,10 @@ impl ReplicaActor {
         let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);
         if !ours {
-            let shards = self.shards.values();
-            shards.for_each(|shard| shard.actor.do_send(ForeignJobVanished(job.clone())));
+            // The shard of the Job itself is told below.
+            let home = self.cx.config.shards.shard_of(&uid.to_string());
+            let others = self.shards.iter().filter(|(id, _)| **id != home);
+            others.for_each(|(_, shard)| shard.actor.do_send(ForeignJobVanished(job.clone())));
         }
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get_mut(&self.cx.config.shards.shard_of(&uid.to_string())) {
