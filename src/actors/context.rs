@@ -2,14 +2,14 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
+use super::job_index::JobIndex;
 use super::large_pods::LargePods;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
@@ -86,8 +86,10 @@ pub struct ReplicaServices {
     pub rewinds: Rewinds,
     /// What panics here ends the replica.
     pub downfall: Downfall,
+    /// The Jobs of the shards that this replica owns.
+    pub job_index: Arc<JobIndex>,
     /// Whether there may be a Job of ours whose selector pods without a Job's label match: once so, always so.
-    pub pods_chosen: Arc<watch::Sender<bool>>,
+    pods_chosen: Arc<AtomicBool>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
     /// The watch of the pods of all shards.
@@ -122,6 +124,7 @@ impl ReplicaContext {
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
         let (rewinds, vigil) = (Rewinds::default(), Vigil::default());
+        let (job_index, pods_chosen) = (Arc::<JobIndex>::default(), Arc::<AtomicBool>::default());
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),
@@ -129,6 +132,8 @@ impl ReplicaContext {
             rewinds: rewinds.clone(),
             seeds: seeds.clone(),
             shards: config.shards,
+            jobs: job_index.clone(),
+            pods_chosen: pods_chosen.clone(),
             decoder: PodDecoder::new(config.finalizer()).reading_runs(config.traces.is_on()),
             #[cfg(feature = "test-hooks")]
             test_hooks: config.test_hooks.clone(),
@@ -151,7 +156,8 @@ impl ReplicaContext {
             rereads: Rereads::default(),
             label_pauses: Pauses::default(),
             rewinds,
-            pods_chosen: Arc::default(),
+            job_index,
+            pods_chosen,
             downfall: Downfall::default(),
             vigil,
             pod_watch,
@@ -174,7 +180,12 @@ impl ReplicaContext {
 
     /// There may be a Job of ours whose selector pods without a Job's label match.
     pub fn pods_may_be_chosen(&self) {
-        self.pods_chosen.send_if_modified(|chosen| !std::mem::replace(chosen, true));
+        self.pods_chosen.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be such a Job.
+    pub fn are_pods_chosen(&self) -> bool {
+        self.pods_chosen.load(Ordering::Acquire)
     }
 
     /// A part of the replica without which it must end.

@@ -19,12 +19,12 @@ use super::clock::Clocks;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
 use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
-use super::orphan_controller::election::Election;
 use super::probe::ReplicaProbe;
 use super::protocol::ShardProgress;
 use super::replica::Actors;
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
+use super::stripped_pods::election::Election;
 use super::supervision::Downfall;
 use super::threads;
 use crate::cluster::events::Recorder;
@@ -130,11 +130,11 @@ impl Controller {
                 let _ = runner.run();
             }
         })?;
-        let (system, Actors { replica, orphan_controller }) =
+        let (system, Actors { replica, stripped_pods }) =
             actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
-        let election = Election::start(client, &config, orphan_controller.clone());
-        let probe = ReplicaProbe::new(replica.clone(), orphan_controller, handle.clone(), &cx);
+        let election = Election::start(client, &config, stripped_pods);
+        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), &cx);
         let pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
         let _pages = pages.transpose()?;
         Ok(Self {

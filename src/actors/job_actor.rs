@@ -305,7 +305,6 @@ impl JobActor {
                     self.pods_missing();
                 }
             }
-            JobInput::Unlabelled(pod) => self.notice.shard.do_send(JobReport::Unlabelled(pod)),
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.list_begins(),
             JobInput::PodsListed { mut listed, version, origin } => {

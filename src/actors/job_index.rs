@@ -16,9 +16,6 @@ use crate::job::uid::Uid;
 /// among them: those that are left out adopt what their own list shows, but not what appears later.
 const TRIED: usize = 2 << 10;
 
-/// Cost of its selector, for all pods without controller that a Job is compared with when it becomes known.
-const COMPARED: usize = 64 << 10;
-
 /// Jobs by UID, and the few with a selector of their own (`manualSelector`).
 #[derive(Debug, Default)]
 pub struct JobIndex {
@@ -106,6 +103,12 @@ impl JobIndex {
         }
     }
 
+    /// Forgets all Jobs.
+    pub fn clear(&self) {
+        self.jobs.clear();
+        self.choosing.clear();
+    }
+
     fn chooses_no_more(&self, job: &JobId) {
         self.choosing.remove_if_mut(job.namespace(), |_, choosing| {
             choosing.remove(job);
@@ -118,30 +121,9 @@ impl JobIndex {
         self.jobs.get(job.uid()).is_some_and(|known| known.job == *job)
     }
 
-    /// Whether the Job may adopt pods without its own UID among their labels.
-    pub fn chooses_pods(&self, job: &JobId) -> bool {
-        self.choosing.get(job.namespace()).is_some_and(|choosing| choosing.contains_key(job))
-    }
-
     /// The Job that would adopt this pod, which has no controller.
     pub fn adopter(&self, pod: &ObservedPod) -> Option<JobId> {
         self.adopter_by_label(pod).or_else(|| self.adopter_by_selector(pod))
-    }
-
-    /// The pods among these, which have no controller and are of the Job's namespace, that this Job would adopt. What a Job
-    /// that chooses pods is compared with has a bound, as in [`adopter`](Self::adopter).
-    pub fn adopted_by<'a>(
-        &self,
-        job: &JobId,
-        pods: impl Iterator<Item = &'a ObservedPod>,
-    ) -> impl Iterator<Item = &'a ObservedPod> {
-        let choosing = self.choosing.get(job.namespace());
-        let selector = choosing.and_then(|choosing| choosing.get(job).cloned());
-        let tried = selector.as_ref().map_or(usize::MAX, |selector| COMPARED / selector.cost().max(1));
-        pods.take(tried).filter(move |pod| match &selector {
-            Some(selector) => selects(selector, &pod.labels) && self.adopter_by_label(pod).is_none(),
-            None => self.adopter_by_label(pod).as_ref() == Some(job),
-        })
     }
 
     fn adopter_by_label(&self, pod: &ObservedPod) -> Option<JobId> {

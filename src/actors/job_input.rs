@@ -49,8 +49,6 @@ pub enum JobInput {
         /// Where it comes from.
         origin: ListOrigin,
     },
-    /// A pod of the Job that was found by its name lacks the label of the shard.
-    Unlabelled(Box<ObservedPod>),
     /// A creation was answered.
     Created {
         /// The index or ordinal of the pod.
@@ -134,7 +132,6 @@ impl JobInput {
             Self::JobGone => "job_gone",
             Self::Pod(_) => "pod",
             Self::PodGone(_) => "pod_gone",
-            Self::Unlabelled(_) => "unlabelled",
             Self::RelistAccepted => "relist_accepted",
             Self::PodsListing => "pods_listing",
             Self::PodsListed { .. } => "pods_listed",

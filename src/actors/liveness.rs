@@ -9,7 +9,6 @@ use std::time::Duration;
 use actix::Addr;
 use tokio::time::{Instant, sleep};
 
-use super::orphan_controller::OrphanControllerHandle;
 use super::protocol::Ping;
 use super::replica_actor::{ListShards, ReplicaActor};
 use crate::sharding::ShardId;
@@ -23,7 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Replica,
-    OrphanController,
     Shard(ShardId),
 }
 
@@ -31,7 +29,6 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replica => f.write_str("the replica actor"),
-            Self::OrphanController => f.write_str("the orphan controller"),
             Self::Shard(shard) => write!(f, "shard {shard}"),
         }
     }
@@ -43,7 +40,7 @@ pub struct Liveness(Arc<Mutex<BTreeMap<Part, Instant>>>);
 
 impl Liveness {
     /// Asks all actors again and again, without end.
-    pub async fn keep_asking(self, replica: Addr<ReplicaActor>, orphans: OrphanControllerHandle) {
+    pub async fn keep_asking(self, replica: Addr<ReplicaActor>) {
         loop {
             let (this, shards) = (self.clone(), replica.send(ListShards));
             self.ask(Part::Replica, async move {
@@ -51,8 +48,6 @@ impl Liveness {
                     this.ask(Part::Shard(shard), async move { _ = actor.send(Ping).await });
                 }
             });
-            let orphans = orphans.address();
-            self.ask(Part::OrphanController, async move { _ = orphans.send(Ping).await });
             sleep(PERIOD).await;
         }
     }

@@ -1,8 +1,8 @@
 //! The actors (actix): thin shells around the rules of [`crate::job`].
 //!
 //! One [`replica_actor`] delivers Jobs to [`shard_actor`]s. They deliver pods to [`job_actor`]s, which own
-//! the state of their Job and carry out its plans. The [`orphan_controller`] handles pods that belong to no
-//! shard.
+//! the state of their Job and carry out its plans. The [`stripped_pods`] looks for pods that have lost the labels by which
+//! watches find pods.
 //!
 //! # Where to look
 //!
@@ -10,9 +10,9 @@
 //! |---|---|
 //! | a replica: what starts and ends it | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
 //! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`rewinds`], [`catch_up`] |
-//! | what it hears: watches, lists, the census | [`watch_feed`], [`pod_watch`], [`subscription`], [`relist`], [`census`], [`rereads`] |
-//! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`], [`labelling`] |
-//! | pods without a shard or a Job | [`orphan_controller`], [`orphan_pods`], [`release_with_job`] |
+//! | what it hears: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`] |
+//! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`] |
+//! | pods without a Job, or with the label of another's shard | [`orphan_pods`], [`stripped_pods`], [`labelling`], [`release_with_job`] |
 //! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`], [`long_works`] |
 //! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`], [`pauses`] |
 //! | the messages between actors | [`protocol`] |
@@ -23,7 +23,6 @@ mod adoption_requests;
 mod api_backoff;
 mod begun;
 mod catch_up;
-mod census;
 pub mod clock;
 mod config;
 mod context;
@@ -44,12 +43,12 @@ mod liveness;
 mod loads;
 mod long_works;
 mod memory_shares;
-mod orphan_controller;
 mod orphan_pods;
 pub mod overview;
 mod pauses;
 mod pod_events;
 mod pod_owners;
+mod pod_places;
 mod pod_sample;
 mod pod_watch;
 mod probe;
@@ -62,6 +61,7 @@ mod requests;
 mod rereads;
 mod rewinds;
 mod shard_actor;
+mod stripped_pods;
 mod subscription;
 mod supervision;
 #[cfg(test)]

@@ -1,46 +1,51 @@
-//! Pods without a known Job. A pod whose Job is gone loses our finalizer and label; a pod with the label of
-//! another shard than its Job's gets that of its Job's; a pod whose Job is not known yet waits for it.
-//!
-//! A pod waits here only if a watch shows its end, or the next list of such pods. Any other pod is held by a task
-//! of its own, which ends with the pod ([`OrphanPods::settle`]).
+//! Pods that no known Job of a shard has. A pod whose Job is gone loses our finalizer and label; a pod whose Job is not known
+//! yet waits for it, and so does one without controller that names a Job which may adopt it.
 
+mod adoptable;
 mod release;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use tokio::sync::OnceCell;
+use actix::{Message, Recipient};
 use tokio::time::sleep_until;
-use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::release::{Fate, OrphanRelease};
+use self::adoptable::Adoptable;
 use super::context::ReplicaContext;
-use super::labelling::{Labelling, has_label_of};
+use super::job_index::JobIndex;
 use super::pauses::Pauses;
+use super::pod_places::PodPlaces;
 use super::supervision::Unit;
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
 use crate::job::job_id::{JobId, JobMap};
-use crate::job::names::SHARD_LABEL;
 use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::sharding::ShardId;
+
+pub use self::release::{Fate, OrphanRelease, fate_of};
 
 /// Pods without a Job.
 pub struct OrphanPods {
     cx: ReplicaContext,
+    shard: ShardId,
+    places: PodPlaces,
     fence: Fence,
     unit: Unit,
+    /// Hears what has become of Jobs.
+    hears: Recipient<JobLookedFor>,
     /// By the Job that they name as their controller.
     waiting: JobMap<UidMap<Box<ObservedPod>>>,
     /// The Job that each of them waits for.
     awaited: UidMap<JobId>,
     /// Those of them that the list in progress has yet to show. If it does not, they are gone.
     unlisted: UidSet,
-    /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
-    fates: JobMap<Arc<OnceCell<Fate>>>,
-    /// Pods whose Job is being looked for, and what follows from that.
-    checking: UidMap<Check>,
+    /// The looks for Jobs that pods wait for.
+    looks: JobMap<Look>,
+    /// The number of the next look.
+    next: u64,
+    /// Pods without controller that a Job may adopt.
+    adoptable: Adoptable,
     /// Pods that are being released, or were not long ago.
     releasing: UidMap<UnderWay>,
     /// When releases that have ended are dropped: no watch may show what has become of their pods.
@@ -49,18 +54,43 @@ pub struct OrphanPods {
     pauses: Pauses,
 }
 
+/// A look for a Job, by a live read.
+enum Look {
+    InProgress { number: u64, _task: AbortOnDropHandle<()> },
+    Over(Fate),
+}
+
+/// A look for a Job is over.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct JobLookedFor {
+    job: JobId,
+    number: u64,
+    fate: Fate,
+}
+
 impl OrphanPods {
     /// No pods yet. They are released while `fence` is open, by tasks of this unit.
-    pub fn new(cx: ReplicaContext, fence: Fence, unit: Unit) -> Self {
+    pub fn new(
+        cx: ReplicaContext,
+        shard: ShardId,
+        fence: Fence,
+        unit: Unit,
+        hears: Recipient<JobLookedFor>,
+    ) -> Self {
         Self {
+            places: PodPlaces(cx.config.shards),
             cx,
+            shard,
             fence,
             unit,
+            hears,
             waiting: JobMap::default(),
             awaited: UidMap::default(),
             unlisted: UidSet::default(),
-            fates: JobMap::default(),
-            checking: UidMap::default(),
+            looks: JobMap::default(),
+            next: 0,
+            adoptable: Adoptable::default(),
             releasing: UidMap::default(),
             tidying: Tidying::default(),
             pauses: Pauses::default(),
@@ -70,42 +100,30 @@ impl OrphanPods {
     /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
         self.leave_other_jobs(&pod);
+        let is_ours = pod.pod.tracked || self.places.of_label(&pod).is_some();
         match &pod.controller {
-            Some(ControllerRef::Job(job)) if pod.pod.tracked => self.wait(job.clone(), pod),
+            Some(ControllerRef::Job(job)) if is_ours && self.places.of_job(job) == self.shard => {
+                self.wait(job.clone(), pod);
+            }
             // Finalizer and labels are another controller's business now.
             Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod.pod.uid),
-            Some(ControllerRef::NoJob) | None => {
-                if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() {
+            Some(ControllerRef::NoJob) | None if pod.has_marks() => {
+                if self.places.keeper(&pod) == self.shard {
                     self.release(&pod);
                 }
             }
+            Some(ControllerRef::NoJob) => {}
+            None => self.adoptable.insert(pod),
         }
-    }
-
-    /// Takes in such a pod from the watch. One that is counted waits for its Job, too: a Job that becomes known late may be
-    /// shown as it was before that. Where it has the label of another shard, its Job's does not see it, which may have to
-    /// delete it.
-    pub fn consider_shown(&mut self, pod: Box<ObservedPod>) {
-        let job = pod.job().filter(|_| pod.pod.is_done()).cloned();
-        let Some(job) = job else { return self.consider(pod) };
-        if !self.is_labelled(&pod, &job) {
-            return self.wait(job, pod);
-        }
-        self.forget(&pod.pod.uid);
-        self.keep(job, pod);
-    }
-
-    /// Whether a pod has the label of this Job's shard.
-    fn is_labelled(&self, pod: &ObservedPod, job: &JobId) -> bool {
-        has_label_of(pod, self.cx.config.shards.shard_of(&job.uid().to_string()))
     }
 
     /// A list begins of all pods that may wait here. It shows those again that exist.
     pub fn list_begins(&mut self) {
         self.unlisted = self.awaited.keys().cloned().collect();
+        self.adoptable = Adoptable::default();
     }
 
-    /// The list is complete: what it has not shown is gone, or has another label.
+    /// The list is complete: what it has not shown is gone, or is another shard's.
     pub fn list_complete(&mut self) {
         std::mem::take(&mut self.unlisted).iter().for_each(|pod| self.forget(pod));
     }
@@ -120,8 +138,9 @@ impl OrphanPods {
         // One that was adopted meanwhile may be an orphan again. As long as a release pauses, the newest reading counts.
         let may_begin = self.releasing.get(uid).is_none_or(|release| release.task.is_finished());
         if may_begin || self.pauses.is_pausing(uid) {
-            let release = OrphanRelease::of(self, pod);
-            let (begins, right) = (release.begins(), release.right().clone());
+            let release = OrphanRelease::of(&self.cx, &self.fence, pod);
+            let right = release.right().clone();
+            let begins = self.pauses.next(uid, || self.cx.api_backoff());
             let task = self.unit.spawn("the release of an orphan", async move {
                 sleep_until(begins).await;
                 release.release().await;
@@ -130,107 +149,99 @@ impl OrphanPods {
         }
     }
 
-    /// Looks for the Job of a pod that no watch shows. Returns whether the Job exists and is ours. If it is gone, the pod is
-    /// released first.
-    pub fn settle(&self, pod: &ObservedPod, job: &JobId) -> impl Future<Output = bool> + Send + use<> {
-        let (release, job) = (OrphanRelease::of(self, pod), job.clone());
-        async move {
-            let fate = release.fate_of(&job).await;
-            if fate == Fate::Gone {
-                sleep_until(release.begins()).await;
-                release.release().await;
-            }
-            fate == Fate::Ours
-        }
-    }
-
-    /// Keeps a pod for its Job, and finds out whether the Job exists.
+    /// Keeps a pod for its Job, and finds out whether the Job exists. One that is counted waits, too: a Job that becomes known
+    /// late may be shown as it was before that. Where its label names another shard, that one sees to it.
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
-        let fate = self.fates.entry(job.clone()).or_default().clone();
-        // Nothing follows from another controller's Job before it is gone.
-        if fate.get() != Some(&Fate::Others) && !self.checking.contains_key(&uid) {
-            let release = OrphanRelease::of(self, &pod);
-            let right = release.right().clone();
-            let is_labelled = self.is_labelled(&pod, &job);
-            let labelling = (!is_labelled).then(|| Labelling::new(&self.cx, &right, &pod, &job));
-            let (wanted, of) = (CancellationToken::new(), job.clone());
-            // There may be as many as a tenant has pods, so each step has no more memory than it needs.
-            let look = Box::pin(wanted.clone().run_until_cancelled_owned(async move {
-                let fate = *fate.get_or_init(|| Box::pin(release.fate_of(&of))).await;
-                if fate == Fate::Gone {
-                    sleep_until(release.begins()).await;
-                }
-                (fate, release)
-            }));
-            let task = self.unit.spawn("a look at an orphan", async move {
-                match (look.await, labelling) {
-                    (Some((Fate::Gone, release)), _) => Box::pin(release.release()).await,
-                    // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
-                    (Some((Fate::Ours, _)), Some(labelling)) => _ = Box::pin(labelling.hold(|_| {})).await,
-                    (Some((Fate::Ours | Fate::Others, _)) | None, _) => {}
-                }
-            });
-            let then = UnderWay { task: AbortOnDropHandle::new(task), right };
-            let check = Check { then, wanted: wanted.drop_guard() };
-            self.checking.insert(uid.clone(), check);
+        if self.sees_to(&pod) {
+            match self.looks.get(&job) {
+                None => self.look_for(&job),
+                Some(Look::Over(Fate::Gone)) => self.release(&pod),
+                // Nothing follows from another controller's Job before it is gone.
+                Some(Look::InProgress { .. } | Look::Over(Fate::Ours | Fate::Others)) => {}
+            }
         }
-        self.keep(job, pod);
-    }
-
-    fn keep(&mut self, job: JobId, pod: Box<ObservedPod>) {
-        let uid = pod.pod.uid.clone();
         self.awaited.insert(uid.clone(), job.clone());
         self.waiting.entry(job).or_default().insert(uid, pod);
     }
 
-    /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
-    /// show.
-    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-    pub fn waiting_for(&mut self, job: &JobId) -> Vec<Box<ObservedPod>> {
-        let mut pods: Vec<Box<ObservedPod>> =
-            self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
-        for pod in &pods {
-            self.checking.remove(&pod.pod.uid);
-            self.awaited.remove(&pod.pod.uid);
+    /// Looks for a Job, once for all pods that wait for it.
+    fn look_for(&mut self, job: &JobId) {
+        let (number, of) = (self.next, job.clone());
+        self.next += 1;
+        let (cx, fence, hears) = (self.cx.for_job(job), self.fence.clone(), self.hears.clone());
+        let task = self.unit.spawn("a look for the Job of orphans", async move {
+            if let Ok(fate) = fate_of(&cx, &fence, &of).await {
+                hears.do_send(JobLookedFor { job: of, number, fate });
+            }
+        });
+        self.looks.insert(job.clone(), Look::InProgress { number, _task: AbortOnDropHandle::new(task) });
+    }
+
+    /// Takes in what has become of a Job. If it is gone, its pods are released.
+    pub fn looked_for(&mut self, JobLookedFor { job, number, fate }: JobLookedFor) {
+        let is_meant =
+            |look: &&mut Look| matches!(look, Look::InProgress { number: of, .. } if *of == number);
+        let Some(look) = self.looks.get_mut(&job).filter(is_meant) else { return };
+        *look = Look::Over(fate);
+        if fate == Fate::Gone
+            && let Some(pods) = self.waiting.get_mut(&job).map(std::mem::take)
+        {
+            for pod in pods.values() {
+                if self.sees_to(pod) {
+                    self.release(pod);
+                }
+            }
+            self.waiting.insert(job, pods);
         }
-        self.fates.remove(job);
+    }
+
+    /// Whether a pod that waits must be released once its Job is gone, and by this shard.
+    fn sees_to(&self, pod: &ObservedPod) -> bool {
+        pod.pod.tracked && self.places.keeper(pod) == self.shard
+    }
+
+    /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
+    /// show; and those that it would adopt.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+    pub fn waiting_for(&mut self, job: &JobId, index: &JobIndex) -> Vec<Box<ObservedPod>> {
+        let mut pods = self.no_longer_waiting(job);
+        pods.extend(self.adoptable.take_adopted_by(job, index));
+        pods
+    }
+
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+    fn no_longer_waiting(&mut self, job: &JobId) -> Vec<Box<ObservedPod>> {
+        self.looks.remove(job);
+        let waiting = self.waiting.remove(job).into_iter().flat_map(HashMap::into_values);
+        let mut pods: Vec<Box<ObservedPod>> = waiting.collect();
+        pods.iter().for_each(|pod| _ = self.awaited.remove(&pod.pod.uid));
         pods.retain(|pod| !self.unlisted.remove(&pod.pod.uid));
         pods
     }
 
     /// A Job is gone: what a live read has shown of it is no longer true.
     pub fn job_vanished(&mut self, job: &JobId) {
-        self.waiting_for(job).into_iter().for_each(|pod| self.consider(pod));
+        let tracked = |pod: &Box<ObservedPod>| pod.pod.tracked;
+        self.no_longer_waiting(job).into_iter().filter(tracked).for_each(|pod| self.consider(pod));
     }
 
     /// Looks for the Jobs of all pods again that were there before.
     pub fn look_again(&mut self) {
-        let was_there = |job: &&JobId| {
-            self.fates.get(*job).and_then(|fate| fate.get()).is_some_and(|fate| *fate != Fate::Gone)
-        };
-        let jobs: Vec<JobId> = self.waiting.keys().filter(was_there).cloned().collect();
-        jobs.iter().for_each(|job| self.job_vanished(job));
+        let was_there = |look: &Look| matches!(look, Look::Over(Fate::Ours | Fate::Others));
+        let jobs: Vec<JobId> =
+            self.looks.iter().filter(|(_, look)| was_there(look)).map(|(job, _)| job.clone()).collect();
+        jobs.iter().for_each(|job| self.look_for(job));
     }
 
-    /// Forgets all pods: a new list begins.
-    pub fn forget_all(&mut self) {
-        self.waiting.clear();
-        self.awaited.clear();
-        self.unlisted.clear();
-        self.fates.clear();
-        self.checking.clear();
-        self.releasing.clear();
-    }
-
-    /// Forgets a pod that is gone or needs nothing more. Its Job is no longer looked for. A release of it ends when it finds
-    /// that out, and counts if the watch has shown it before its own answer came.
+    /// Forgets a pod that is gone or needs nothing more. A release of it ends when it finds that out, and counts if the watch
+    /// has shown it before its own answer came.
     pub fn forget(&mut self, pod: &Uid) {
-        self.checking.remove(pod).into_iter().for_each(Check::forget);
         let under_way = self.releasing.remove(pod).filter(|_| !self.pauses.is_pausing(pod));
         under_way.into_iter().for_each(UnderWay::forget);
         self.no_longer_waits(pod);
+        self.adoptable.remove(pod);
         self.give_memory_back();
     }
 
@@ -239,9 +250,8 @@ impl OrphanPods {
         if self.awaited.is_empty() {
             self.awaited.shrink_to_fit();
             self.unlisted.shrink_to_fit();
-        }
-        if self.checking.is_empty() {
-            self.checking.shrink_to_fit();
+            self.waiting.shrink_to_fit();
+            self.looks.shrink_to_fit();
         }
         if self.releasing.is_empty() {
             self.releasing.shrink_to_fit();
@@ -252,18 +262,16 @@ impl OrphanPods {
     /// that becomes known.
     pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
-        let Some(awaited) = self.awaited.get(uid) else { return };
-        if pod.job() == Some(awaited) {
-            return;
+        self.adoptable.remove(uid);
+        if self.awaited.get(uid).is_some_and(|awaited| pod.job() != Some(awaited)) {
+            self.no_longer_waits(uid);
         }
-        self.checking.remove(uid).into_iter().for_each(Check::forget);
-        self.no_longer_waits(uid);
     }
 
     /// The numbers of pods that wait, and that are being released or were.
     #[cfg(test)]
     pub fn held(&self) -> [usize; 2] {
-        [self.awaited.len().max(self.checking.len()), self.releasing.len()]
+        [self.awaited.len() + self.adoptable.len(), self.releasing.len()]
     }
 
     fn no_longer_waits(&mut self, pod: &Uid) {
@@ -273,7 +281,7 @@ impl OrphanPods {
             pods.remove(pod);
             if pods.is_empty() {
                 self.waiting.remove(&job);
-                self.fates.remove(&job);
+                self.looks.remove(&job);
             }
         }
     }
@@ -293,37 +301,55 @@ impl UnderWay {
     }
 }
 
-/// A look for the Job of a pod, and what follows from it.
-struct Check {
-    /// Ends the look, but not what follows from it.
-    wanted: DropGuard,
-    then: UnderWay,
-}
-
-impl Check {
-    fn forget(self) {
-        drop(self.wanted);
-        self.then.forget();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::cell::{RefCell, RefMut};
+    use std::rc::Rc;
     use std::time::Duration;
 
+    use actix::{Actor, Context, Handler};
     use serde_json::{Value, json};
     use tokio::time::sleep;
 
     use super::*;
-    use crate::actors::test_api::{TestApi, job, observed_pod, pod, refusal, replica, run};
-    use crate::job::names::BUILT_IN_CONTROLLER;
+    use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, run};
+    use crate::job::names::{BUILT_IN_CONTROLLER, SHARD_LABEL};
 
-    fn orphans(api: &TestApi) -> OrphanPods {
+    /// The orphans of the one shard there is, and the actor that hears for them.
+    #[derive(Clone, Default)]
+    struct Orphans(Rc<RefCell<Option<OrphanPods>>>);
+
+    impl Orphans {
+        fn get(&self) -> RefMut<'_, OrphanPods> {
+            RefMut::map(self.0.borrow_mut(), |orphans| orphans.as_mut().unwrap())
+        }
+    }
+
+    impl Actor for Orphans {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<JobLookedFor> for Orphans {
+        type Result = ();
+
+        fn handle(&mut self, look: JobLookedFor, _: &mut Self::Context) {
+            self.get().looked_for(look);
+        }
+    }
+
+    fn orphans(api: &TestApi) -> Orphans {
         let cx = replica(api, BUILT_IN_CONTROLLER);
         let unit = Unit::new(cx.runtime.clone(), || {});
-        OrphanPods::new(cx, Fence::unlimited(), unit)
+        let orphans = Orphans::default();
+        let hears = orphans.clone().start().recipient();
+        *orphans.0.borrow_mut() = Some(OrphanPods::new(cx, ShardId(0), Fence::unlimited(), unit, hears));
+        orphans
+    }
+
+    fn no_jobs() -> JobIndex {
+        JobIndex::default()
     }
 
     /// The pod `p`, whose Job is gone, or which has none.
@@ -354,12 +380,13 @@ mod tests {
         for has_job in [true, false] {
             run(async move {
                 let api = api(has_job, 403);
-                let mut orphans = orphans(&api);
+                let orphans = orphans(&api);
                 for _ in 0..40 {
-                    orphans.forget_all();
-                    orphans.consider(observed_pod(&orphan(has_job)));
+                    orphans.get().list_begins();
+                    orphans.get().consider(observed_pod(&orphan(has_job)));
+                    orphans.get().list_complete();
                     sleep(Duration::from_millis(100)).await;
-                    orphans.look_again();
+                    orphans.get().look_again();
                 }
                 sleep(Duration::from_secs(600)).await;
                 let patches = api.count(&["PATCH"]);
@@ -373,18 +400,18 @@ mod tests {
     fn a_pod_that_loses_its_owner_no_longer_waits_for_it() {
         for is_gone in [false, true] {
             run(async move {
-                let mut orphans = orphans(&api(true, 200));
+                let orphans = orphans(&api(true, 200));
                 let waiting = observed_pod(&orphan(true));
                 let job = waiting.job().unwrap().clone();
-                orphans.consider(waiting.clone());
-                assert_eq!(orphans.waiting_for(&job).len(), 1);
-                orphans.consider(waiting);
+                orphans.get().consider(waiting.clone());
+                assert_eq!(orphans.get().waiting_for(&job, &no_jobs()).len(), 1);
+                orphans.get().consider(waiting);
                 let without_owner = observed_pod(&orphan(false));
                 match is_gone {
-                    false => orphans.consider(without_owner),
-                    true => orphans.forget(&without_owner.pod.uid),
+                    false => orphans.get().consider(without_owner),
+                    true => orphans.get().forget(&without_owner.pod.uid),
                 }
-                assert!(orphans.waiting_for(&job).is_empty());
+                assert!(orphans.get().waiting_for(&job, &no_jobs()).is_empty());
             });
         }
     }
@@ -392,31 +419,31 @@ mod tests {
     #[test]
     fn a_pod_that_another_job_owns_waits_for_no_former_one() {
         run(async {
-            let mut orphans = orphans(&api(true, 200));
-            orphans.consider(observed_pod(&orphan(true)));
+            let orphans = orphans(&api(true, 200));
+            orphans.get().consider(observed_pod(&orphan(true)));
             let of_other = observed_pod(&pod("p", "other"));
-            orphans.leave_other_jobs(&of_other);
-            assert!(orphans.waiting_for(&"j".into()).is_empty());
-            orphans.consider(observed_pod(&orphan(true)));
-            orphans.consider(of_other);
-            assert!(orphans.waiting_for(&"j".into()).is_empty());
-            assert_eq!(orphans.waiting_for(&"other".into()).len(), 1);
+            orphans.get().leave_other_jobs(&of_other);
+            assert!(orphans.get().waiting_for(&"j".into(), &no_jobs()).is_empty());
+            orphans.get().consider(observed_pod(&orphan(true)));
+            orphans.get().consider(of_other);
+            assert!(orphans.get().waiting_for(&"j".into(), &no_jobs()).is_empty());
+            assert_eq!(orphans.get().waiting_for(&"other".into(), &no_jobs()).len(), 1);
         });
     }
 
     #[test]
     fn a_pod_that_a_list_shows_as_counted_still_waits_for_its_job() {
         run(async {
-            let mut orphans = orphans(&api(true, 200));
+            let orphans = orphans(&api(true, 200));
             let mut shown = pod("p", "j");
             shown["metadata"]["labels"][SHARD_LABEL] = "0".into();
-            orphans.consider_shown(observed_pod(&shown));
-            orphans.list_begins();
+            orphans.get().consider(observed_pod(&shown));
+            orphans.get().list_begins();
             shown["metadata"]["finalizers"] = json!([]);
             shown["status"]["phase"] = "Succeeded".into();
-            orphans.consider_shown(observed_pod(&shown));
-            orphans.list_complete();
-            assert_eq!(orphans.waiting_for(&"j".into()).len(), 1);
+            orphans.get().consider(observed_pod(&shown));
+            orphans.get().list_complete();
+            assert_eq!(orphans.get().waiting_for(&"j".into(), &no_jobs()).len(), 1);
         });
     }
 
@@ -424,8 +451,8 @@ mod tests {
     fn a_conflict_that_nothing_explains_is_followed_by_a_pause() {
         run(async {
             let api = api(false, 409);
-            let mut orphans = orphans(&api);
-            orphans.consider(observed_pod(&orphan(false)));
+            let orphans = orphans(&api);
+            orphans.get().consider(observed_pod(&orphan(false)));
             sleep(Duration::from_secs(60)).await;
             let patches = api.count(&["PATCH"]);
             assert!((3..=7).contains(&patches), "{patches} patches");
@@ -446,8 +473,8 @@ mod tests {
                 }
                 _ => refusal(409),
             });
-            let mut orphans = orphans(&api);
-            orphans.consider(observed_pod(&orphan(false)));
+            let orphans = orphans(&api);
+            orphans.get().consider(observed_pod(&orphan(false)));
             sleep(Duration::from_secs(60)).await;
             let patches = api.count(&["PATCH"]);
             assert!((4..=10).contains(&patches), "{patches} patches");
@@ -467,65 +494,12 @@ mod tests {
                     if patches == 1 { refusal(409) } else { Some((200, released)) }
                 }
             });
-            let mut orphans = orphans(&api);
+            let orphans = orphans(&api);
             for patches in [1, 2] {
-                orphans.consider(observed_pod(&orphan(false)));
+                orphans.get().consider(observed_pod(&orphan(false)));
                 sleep(Duration::from_secs(1)).await;
                 assert_eq!(api.count(&["PATCH"]), patches);
             }
         });
-    }
-
-    /// A webhook gives each pod that gets the label of a shard to a Job of another one, whose shard another replica owns.
-    #[test]
-    fn a_pod_that_comes_back_with_the_label_of_another_shard_is_labelled_with_pauses() {
-        run(async {
-            let (labelled, mut stray) = (pod("p", "k"), pod("p", "j"));
-            stray["metadata"]["labels"][SHARD_LABEL] = "1".into();
-            let api = TestApi::new(move |method, uri| match method {
-                "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
-                "PATCH" => Some((200, labelled.clone())),
-                _ => None,
-            });
-            let mut orphans = orphans(&api);
-            for _ in 0..300 {
-                let before = api.count(&["PATCH"]);
-                orphans.consider_shown(observed_pod(&stray));
-                sleep(Duration::from_millis(100)).await;
-                if api.count(&["PATCH"]) > before {
-                    orphans.forget(&"p".into());
-                }
-            }
-            let patches = api.count(&["PATCH"]);
-            assert!((3..=9).contains(&patches), "{patches} patches");
-        });
-    }
-
-    /// A user has changed the shard label of a pod that is counted: its Job's shard would not see it any more, and could not
-    /// delete it.
-    #[test]
-    fn a_counted_pod_with_the_label_of_another_shard_gets_that_of_its_jobs() {
-        for (label, patches) in [("0", 0), ("1", 1)] {
-            run(async move {
-                let counted = |label: &str| {
-                    let mut counted = pod("p", "j");
-                    counted["metadata"]["labels"][SHARD_LABEL] = label.into();
-                    counted["metadata"]["finalizers"] = json!([]);
-                    counted["status"]["phase"] = "Failed".into();
-                    counted
-                };
-                let labelled = counted("0");
-                let api = TestApi::new(move |method, uri| match method {
-                    "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
-                    "GET" => refusal(404),
-                    _ => Some((200, labelled.clone())),
-                });
-                let mut orphans = orphans(&api);
-                orphans.consider_shown(observed_pod(&counted(label)));
-                sleep(Duration::from_secs(60)).await;
-                assert_eq!(api.count(&["PATCH"]), patches, "{label}");
-                assert_eq!(orphans.waiting_for(&"j".into()).len(), 1);
-            });
-        }
     }
 }

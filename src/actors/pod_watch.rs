@@ -9,11 +9,11 @@
 
 mod outbox;
 mod routes;
-mod strays;
 mod streams;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant as StdInstant};
 
 use actix::{Message, Recipient};
@@ -24,6 +24,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use self::outbox::Outbox;
 use self::routes::{Routes, Upkeep};
 use self::streams::{StreamId, Streams};
+use super::job_index::JobIndex;
+use super::pod_places::PodPlaces;
 use super::rewinds::Rewinds;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
@@ -76,6 +78,10 @@ pub struct Services {
     pub seeds: Arc<AtomicU64>,
     /// How many shards there are.
     pub shards: ShardCount,
+    /// The Jobs of the replica.
+    pub jobs: Arc<JobIndex>,
+    /// Whether pods may be ours that lack the label of a Job's UID: once so, always so.
+    pub pods_chosen: Arc<AtomicBool>,
     /// Reads pods.
     pub decoder: PodDecoder,
     /// Faults that tests inject.
@@ -113,7 +119,7 @@ impl PodWatch {
     pub fn begin(services: Services, runtime: &Handle) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let mut work = Work {
-            routes: Routes::new(services.shards),
+            routes: Routes::new(PodPlaces(services.shards), services.jobs.clone()),
             services,
             commands: received,
             streams: Streams::default(),
@@ -233,7 +239,7 @@ impl Work {
                 Upkeep::Nothing => None,
                 Upkeep::Later => Some(Look { at: now + UPKEEP, ..look }),
                 Upkeep::Join { sources, after } => {
-                    let selector = self.routes.selector(&self.routes.shown_by(&sources));
+                    let selector = self.selector(&self.routes.shown_by(&sources));
                     let stream = self.streams.open(&self.services, Start::After(after), selector);
                     self.routes.follow(stream, sources, after);
                     Some(Look { at: now + UPKEEP, ..look })
@@ -247,10 +253,14 @@ impl Work {
         let waiting = self.routes.waiting();
         // Else when another list is complete.
         if !waiting.is_empty() && self.routes.may_list() {
-            let selector = self.routes.selector(&waiting);
+            let selector = self.selector(&waiting);
             let stream = self.streams.open(&self.services, Start::List, selector);
             self.routes.list(stream, &waiting);
         }
+    }
+
+    fn selector(&self, shards: &BTreeSet<ShardId>) -> String {
+        self.routes.selector(shards, self.services.pods_chosen.load(Ordering::Acquire))
     }
 
     fn list_soon(&mut self) {

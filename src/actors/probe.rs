@@ -16,7 +16,6 @@ use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
 use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
 use super::liveness::Liveness;
-use super::orphan_controller::OrphanControllerHandle;
 use super::overview::{self, Overview};
 use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
 use super::supervision::Downfall;
@@ -52,13 +51,12 @@ pub(super) struct ReplicaProbe {
 impl ReplicaProbe {
     pub(super) fn new(
         replica: Addr<ReplicaActor>,
-        orphans: OrphanControllerHandle,
         lease_manager: LeaseManagerHandle,
         cx: &ReplicaContext,
     ) -> Self {
         let liveness = Liveness::default();
         let (asking, asked) = (liveness.clone(), replica.clone());
-        let ask = move || asking.clone().keep_asking(asked.clone(), orphans.clone());
+        let ask = move || asking.clone().keep_asking(asked.clone());
         let _asking = Arc::new(AbortOnDropHandle::new(tokio::spawn(supervised("the liveness probe", ask))));
         Self {
             replica,

@@ -79,8 +79,6 @@ pub enum JobReport {
     /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
     /// labels they have.
     PodsMissing(JobId),
-    /// A pod that the Job has adopted, or found by its name, lacks the label of the shard: the watch does not show it.
-    Unlabelled(Box<ObservedPod>),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),
     /// The actor has ended.
@@ -107,8 +105,3 @@ pub enum ExitReason {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Ping;
-
-/// Whether this replica is the leader of the orphan controllers.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct LeadershipChanged(pub bool);

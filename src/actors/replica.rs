@@ -9,15 +9,15 @@ use tokio::task::AbortHandle;
 
 use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManager, LeaseManagerHandle, ReplicaPhase, View};
-use super::orphan_controller::OrphanControllerHandle;
 use super::protocol::{ProgressSender, ShardProgress};
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
+use super::stripped_pods::StrippedPods;
 
 /// The actors of a replica.
 pub(super) struct Actors {
     pub(super) replica: Addr<ReplicaActor>,
-    pub(super) orphan_controller: OrphanControllerHandle,
+    pub(super) stripped_pods: StrippedPods,
 }
 
 impl Actors {
@@ -30,7 +30,7 @@ impl Actors {
     /// Outside an actix system.
     pub(super) fn start(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let replica = ReplicaActor::new(cx.clone(), progress)?.start();
-        Ok(Self { replica, orphan_controller: OrphanControllerHandle::start(cx) })
+        Ok(Self { replica, stripped_pods: StrippedPods::new(cx) })
     }
 }
 
@@ -44,7 +44,7 @@ pub struct Replica {
 
 impl Replica {
     /// Starts a replica on the current actix system. It has one arbiter, and no part in the election of the
-    /// orphan controllers' leader: see [`lead`](Self::lead).
+    /// replica that looks for pods without labels: see [`lead`](Self::lead).
     ///
     /// # Errors
     /// When the operating system gives no threads for the shards.
@@ -58,9 +58,9 @@ impl Replica {
         Ok(Self { actors, lease_manager: handle, lease_task, cx })
     }
 
-    /// Makes this replica's orphan controller the leader, or no longer.
+    /// Makes this replica the one that looks for pods without labels, or no longer.
     pub fn lead(&self, elected: bool) {
-        self.actors.orphan_controller.lead(elected);
+        self.actors.stripped_pods.lead(elected);
     }
 
     /// Hands all shards over; [`has_ended`](Self::has_ended) tells when that is done.

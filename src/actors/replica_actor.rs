@@ -20,14 +20,13 @@ use tokio_util::task::TaskTracker;
 
 use self::doubtful::DoubtfulJobs;
 use super::catch_up::CatchUp;
-use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::JobCache;
-use super::job_index::{JobIndex, Owner};
+use super::job_index::Owner;
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
-    Describe, Drain, End, ForeignJobSeen, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
-    Owned, ShardActor, ShardReport,
+    Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsCaughtUp, JobsListed, Owned, ShardActor,
+    ShardReport,
 };
 use super::subscription::{Subscription, SubscriptionId};
 use super::supervision::{PanicNotice, Unit};
@@ -75,11 +74,6 @@ pub struct SeenJobs {
     pub waits: Vec<Waits>,
 }
 
-/// The pods of Jobs that carry no label of a shard; no entry for a shard without such pods.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct UnlabelledPods(BTreeMap<ShardId, CensusTaken>);
-
 /// The watch of all Jobs.
 struct JobFeed {
     subscription: Subscription,
@@ -99,8 +93,6 @@ struct OwnedShard {
     actor: Addr<ShardActor>,
     phase: ShardPhase,
     waits: Waits,
-    /// A census is yet to be asked for: beside another controller, once the Jobs are listed.
-    lacks_census: bool,
     /// Its Jobs of other controllers, and those that are not served: each is counted or reported once.
     skipped: UidSet,
     /// Its Jobs that are not served and are being deleted: the pods of each are looked for once.
@@ -122,14 +114,12 @@ pub struct ReplicaActor {
     unit: Unit,
     _notice: PanicNotice,
     progress: ProgressSender,
-    job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
     shards: BTreeMap<ShardId, OwnedShard>,
     /// The watch begins when the actor starts.
     job_feed: Option<JobFeed>,
     job_cache: JobCache,
     catch_up: CatchUp,
-    census: Census,
     doubtful: DoubtfulJobs,
 }
 
@@ -150,12 +140,10 @@ impl ReplicaActor {
             _notice: unit.notice(),
             unit,
             progress,
-            job_index: Arc::default(),
             arbiters,
             shards: BTreeMap::new(),
             job_feed: None,
             catch_up: CatchUp::default(),
-            census: Census::default(),
             doubtful: DoubtfulJobs::default(),
         })
     }
@@ -165,9 +153,9 @@ impl ReplicaActor {
         self.job_feed = Some(JobFeed { subscription, is_listed: false });
     }
 
-    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &mut Context<Self>) {
+    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
-        let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
+        let (cx, progress) = (self.cx.clone(), self.progress.clone());
         let waits = Waits::new(&self.cx.metrics);
         let in_flight = TaskTracker::new();
         let reports = self.progress.clone();
@@ -181,12 +169,12 @@ impl ReplicaActor {
             in_flight: in_flight.clone(),
             unit,
         };
-        let actor =
-            ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
+        let actor = ShardActor::start_in_arbiter(arbiter, move |ctx| {
+            ShardActor::new(owned, cx, progress, &ctx.address())
+        });
         let phase = ShardPhase::Active;
         let (skipped, leaving) = (UidSet::default(), UidSet::default());
-        let shard =
-            OwnedShard { actor, phase, waits, lacks_census: true, skipped, leaving, fence, in_flight };
+        let shard = OwnedShard { actor, phase, waits, skipped, leaving, fence, in_flight };
         self.shards.insert(id, shard);
         let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
         jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
@@ -194,34 +182,14 @@ impl ReplicaActor {
         if are_listed && let Some(shard) = self.shards.get(&id) {
             shard.actor.do_send(JobsListed);
         }
-        if are_listed || self.cx.config.replaces_built_in() {
-            self.ask_for_census(id, ctx);
-        }
-    }
-
-    fn ask_for_census(&mut self, id: ShardId, ctx: &mut Context<Self>) {
-        let Some(shard) = self.shards.get_mut(&id) else { return };
-        if std::mem::take(&mut shard.lacks_census) && self.census.join(id) {
-            ctx.run_later(census::GATHERING, Self::take_census);
-        }
-    }
-
-    /// Looks for pods without label, for all shards that have not been listed yet.
-    fn take_census(&mut self, ctx: &mut Context<Self>) {
-        let Some(shards) = self.census.begin() else { return };
-        let (cx, job_index, this) = (self.cx.clone(), self.job_index.clone(), ctx.address());
-        self.unit.spawn("the census", async move {
-            this.do_send(UnlabelledPods(census::take(&cx, &job_index, shards).await));
-        });
     }
 
     /// Removes a shard. Returns its actor, which the caller must end.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
-        self.census.leave(id);
         self.catch_up.left(id);
         for job in self.job_cache.of(id) {
-            self.job_index.remove(&job.uid);
+            self.cx.job_index.remove(&job.uid);
         }
         Some(shard.actor)
     }
@@ -314,7 +282,7 @@ impl ReplicaActor {
         match job.may_have_pods() {
             Some(read) => {
                 leaving.remove(&job.uid);
-                self.job_index.insert(read);
+                self.cx.job_index.insert(read);
                 actor.do_send(JobSeen { job: job.clone(), arrived });
             }
             // Nobody counts its pods. Their finalizer must not hold up its deletion.
@@ -345,7 +313,7 @@ impl ReplicaActor {
         self.cx.self_writes.clear();
         self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
-        self.job_index = Arc::default();
+        self.cx.job_index.clear();
         self.doubtful = DoubtfulJobs::default();
         self.watch_jobs(ctx);
     }
@@ -353,15 +321,8 @@ impl ReplicaActor {
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
         self.doubtful.end_reading(uid);
-        self.job_index.remove(uid);
-        let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
+        self.cx.job_index.remove(uid);
         self.job_cache.remove(uid);
-        if !ours {
-            // The shard of the Job itself is told below.
-            let home = self.cx.config.shards.shard_of(&uid.to_string());
-            let others = self.shards.iter().filter(|(id, _)| **id != home);
-            others.for_each(|(_, shard)| shard.actor.do_send(ForeignJobVanished(job.clone())));
-        }
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get_mut(&self.cx.config.shards.shard_of(&uid.to_string())) {
             shard.skipped.remove(uid);
@@ -380,13 +341,7 @@ impl ReplicaActor {
         if let Some(feed) = &mut self.job_feed {
             feed.is_listed = true;
         }
-        let ours: Vec<ShardId> = self.shards.keys().copied().collect();
-        for id in ours {
-            if let Some(shard) = self.shards.get(&id) {
-                shard.actor.do_send(JobsListed);
-            }
-            self.ask_for_census(id, ctx);
-        }
+        self.shards.values().for_each(|shard| shard.actor.do_send(JobsListed));
     }
 }
 
@@ -395,22 +350,6 @@ impl Actor for ReplicaActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.watch_jobs(ctx);
-    }
-}
-
-impl Handler<UnlabelledPods> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, UnlabelledPods(mut found): UnlabelledPods, ctx: &mut Self::Context) {
-        let (shards, again) = self.census.end();
-        for id in shards {
-            if let Some(shard) = self.shards.get(&id) {
-                shard.actor.do_send(found.remove(&id).unwrap_or_default());
-            }
-        }
-        if again {
-            ctx.run_later(census::GATHERING, Self::take_census);
-        }
     }
 }
 
@@ -450,7 +389,7 @@ impl Handler<ShardCommand> for ReplicaActor {
         match command {
             ShardCommand::Start { shard, epoch, fence, version } => {
                 self.catch_up.claimed(shard, version);
-                self.start_shard(shard, epoch, fence, ctx);
+                self.start_shard(shard, epoch, fence);
             }
             ShardCommand::Drain(shard) => self.drain_shard(shard, ctx),
             ShardCommand::Forget => self.forget_all(ctx),

@@ -18,7 +18,6 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
-use super::labelling::has_label_of;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
@@ -241,11 +240,12 @@ impl Requests {
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(self.job.namespace(), name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
-                // If somebody has taken all its labels off, nothing else may find it for an hour.
-                if !found.pod.is_done() && !has_label_of(&found, self.shard) {
-                    self.inbox.push(JobInput::Unlabelled(found.clone()));
+                if found.labels.match_selector(&self.selector, true) {
+                    return Created::Found(Box::new(found.pod));
                 }
-                Created::Found(Box::new(found.pod))
+                // Somebody has taken its labels off, so no watch may show it. The Job lets go of it.
+                self.inbox.push(JobInput::Pod(found));
+                Created::NameTaken
             }
             Ok(Some(_)) => Created::NameTaken,
             Ok(None) | Err(_) => Created::Refused,

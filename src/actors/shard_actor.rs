@@ -9,13 +9,16 @@ mod jobs;
 mod missed;
 mod pod_feed;
 mod searches;
+mod strangers;
 mod timers;
 mod unseen;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
+use actix::{
+    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
+};
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
@@ -26,17 +29,17 @@ pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
+use self::strangers::Strangers;
 use self::timers::Timers;
 use self::unseen::UnseenPods;
 use super::begun::BegunFor;
 use super::catch_up::CaughtUp;
-use super::census::CensusTaken;
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
-use super::job_index::JobIndex;
 use super::job_input::{JobInput, ListOrigin};
-use super::orphan_pods::OrphanPods;
+use super::orphan_pods::{JobLookedFor, OrphanPods};
 use super::pod_owners::PodOwnerIndex;
+use super::pod_places::PodPlaces;
 use super::pod_watch::Pods;
 use super::protocol::{JobReport, Ping, ProgressSender, ShardProgress};
 use super::supervision::{PanicNotice, Unit};
@@ -78,11 +81,6 @@ pub struct JobSeen {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct JobVanished(pub JobId);
-
-/// A Job of another controller is gone. Pods with the label of any shard may name it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct ForeignJobVanished(pub JobId);
 
 /// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
@@ -160,10 +158,11 @@ pub struct ShardActor {
     /// Until the caches are synced.
     takeover: Option<TakeoverSpan>,
     cx: ReplicaContext,
-    job_index: Arc<JobIndex>,
     caught_up: CaughtUp,
     progress: ProgressSender,
+    places: PodPlaces,
     orphan_pods: OrphanPods,
+    strangers: Strangers,
     jobs: JobMap<JobEntry>,
     foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
@@ -173,8 +172,8 @@ pub struct ShardActor {
     timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
-    /// Pods without label, until the Jobs are listed.
-    census: CensusTaken,
+    /// Pods are listed that lack the label of a Job's UID, too, as those of Jobs with a selector of their own do.
+    lists_chosen_pods: bool,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
@@ -184,14 +183,18 @@ pub struct ShardActor {
 
 impl ShardActor {
     /// An actor for a shard, which acts while its fence is open.
-    pub fn new(owned: Owned, cx: ReplicaContext, job_index: Arc<JobIndex>, progress: ProgressSender) -> Self {
+    pub fn new(owned: Owned, cx: ReplicaContext, progress: ProgressSender, this: &Addr<Self>) -> Self {
+        let hears = this.clone().recipient();
+        let orphan_pods =
+            OrphanPods::new(cx.clone(), owned.id, owned.fence.clone(), owned.unit.clone(), hears);
         Self {
-            orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone(), owned.unit.clone()),
+            places: PodPlaces(cx.config.shards),
+            orphan_pods,
+            strangers: Strangers::default(),
             takeover: Some(TakeoverSpan::begin(owned.id.0, owned.epoch)),
             _notice: owned.unit.notice(),
             owned,
             claimed: cx.clock.now(),
-            job_index,
             progress,
             jobs: JobMap::default(),
             foreign_jobs: ForeignJobs::default(),
@@ -202,7 +205,7 @@ impl ShardActor {
             doubts: Doubts::default(),
             timers: Timers::default(),
             releasing: BegunFor::default(),
-            census: CensusTaken::default(),
+            lists_chosen_pods: false,
             shown: (0, 0),
             arrived: Instant::now(),
             cx,
@@ -219,6 +222,7 @@ impl ShardActor {
 
     /// Lists the pods, for the first time or again, then watches them.
     fn list_pods(&mut self, ctx: &Context<Self>) {
+        self.lists_chosen_pods = self.cx.are_pods_chosen();
         let (cx, shard) = (&self.cx, self.owned.id);
         let join = || cx.pod_watch.join(shard, cx.next_subscription(), ctx.address().recipient());
         self.pod_feed.start(join);
@@ -232,11 +236,19 @@ impl ShardActor {
         }
     }
 
+    /// Lists the pods again if the last list may lack pods of Jobs with a selector of their own.
+    fn list_chosen_pods(&mut self, ctx: &Context<Self>) {
+        if !self.lists_chosen_pods && !self.pod_feed.is_new() {
+            self.doubts.relisted();
+            self.list_pods(ctx);
+        }
+    }
+
     /// The Job of the shard that controls a pod or would adopt it.
     fn job_of(&self, pod: &ObservedPod) -> Option<JobId> {
         let job = match &pod.controller {
             Some(_) => pod.job().cloned(),
-            None => self.job_index.adopter(pod),
+            None => self.cx.job_index.adopter(pod),
         };
         // All its pods share the key.
         self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
@@ -249,6 +261,7 @@ impl ShardActor {
         let job = self.job_of(&pod);
         self.lost_to(&uid, job.as_ref());
         self.orphan_pods.leave_other_jobs(&pod);
+        self.send_home(&pod);
         match job {
             Some(job) => {
                 self.deliver_to_job(&job, pod, ctx);
@@ -257,7 +270,7 @@ impl ShardActor {
             None => {
                 self.pod_owners.remove(&uid);
                 self.no_longer_unseen(&uid);
-                self.without_job(pod, ctx);
+                self.orphan_pods.consider(pod);
             }
         }
     }
@@ -278,7 +291,8 @@ impl ShardActor {
         let uid = &pod.pod.uid;
         // A live list in progress may show it as it was before, or as it is since it has its label back.
         self.doubts.pod_shown(uid, pod.pod.version);
-        if self.has_lost_label(pod, ctx) {
+        self.strangers.forget(uid);
+        if self.may_exist(pod, ctx) {
             return;
         }
         self.orphan_pods.forget(uid);
@@ -380,8 +394,8 @@ impl Handler<JobsListed> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
-        if self.pod_feed.jobs_listed() {
-            self.begin_listing(ctx);
+        if self.pod_feed.is_new() {
+            self.list_pods(ctx);
         } else {
             // Jobs may have gone while nobody watched.
             self.orphan_pods.look_again();
@@ -419,11 +433,11 @@ impl Handler<JobVanished> for ShardActor {
     }
 }
 
-impl Handler<ForeignJobVanished> for ShardActor {
+impl Handler<JobLookedFor> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, ForeignJobVanished(job): ForeignJobVanished, _: &mut Self::Context) {
-        self.orphan_pods.job_vanished(&job);
+    fn handle(&mut self, look: JobLookedFor, _: &mut Self::Context) {
+        self.orphan_pods.looked_for(look);
     }
 }
 
@@ -471,7 +485,7 @@ impl Handler<Candidates> for ShardActor {
                     in_doubt.insert(pod.pod.uid.clone(), pod.pod.version);
                 }
                 None => self.route_pod(pod, ctx),
-                Some(_) if pod.job() == Some(&job) && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
+                Some(_) if pod.job() == Some(&job) => self.found_live(&pod, &job, ctx),
                 Some(_) => {}
             }
         }
@@ -493,7 +507,6 @@ impl Handler<JobReport> for ShardActor {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
             JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
-            JobReport::Unlabelled(pod) => self.found_unlabelled(&pod, true, ctx),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
     }

@@ -36,8 +36,8 @@ pub enum Part {
     LeaseManager,
     /// The replica actor, when it takes in Jobs.
     Replica,
-    /// The leader of the orphan controllers, when it takes in pods.
-    OrphanController,
+    /// The search for pods without labels, when it takes in pods.
+    StrippedPods,
     /// A request of a Job.
     Request,
     /// The way from a watch to its actor.

@@ -14,9 +14,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::census::of_no_shard;
 use super::context::ReplicaContext;
-use super::pod_watch::Pods;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
@@ -24,8 +22,7 @@ use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch_together};
-use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
-use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::cluster::wire::{Decoder, ObservedJob, PodDecoder};
 use crate::job::selector::Selector;
 
 /// Most changes in one message.
@@ -51,16 +48,6 @@ pub struct Jobs {
     pub changes: Vec<Change<Arc<ObservedJob>>>,
 }
 
-/// Changes of outlines of Jobs.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Outlines {
-    /// The subscription that sends them.
-    pub from: SubscriptionId,
-    /// The changes.
-    pub changes: Vec<Change<JobOutline>>,
-}
-
 /// Feeds the Jobs of the cluster to an actor until the subscription is dropped or the actor is gone.
 pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
@@ -70,12 +57,6 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
         arrived: arrived(),
         changes,
     })
-}
-
-/// Feeds outlines of all Jobs of the cluster to an actor.
-pub fn feed_outlines(cx: &ReplicaContext, to: Recipient<Outlines>) -> Subscription {
-    let decoder = OutlineDecoder::default();
-    feed(cx, Selection::all(Resource::JOBS), decoder, to, |from, changes| Outlines { from, changes })
 }
 
 /// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed.
@@ -90,28 +71,6 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Sele
         }
         backoff.pause().await;
     }
-}
-
-/// The pods with the label of no shard that carry the label of a Job, as all do that Job controllers create; or all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unlabelled {
-    /// Of Jobs, by their label.
-    OfJobs,
-    /// All that a Job with a selector of its own may adopt.
-    All,
-}
-
-/// Feeds the pods that are of no shard to an actor.
-pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>) -> Subscription {
-    let decoder = pod_decoder(cx);
-    let of_no_shard = of_no_shard(cx.config.shards);
-    let labels = match of {
-        Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},{of_no_shard}"),
-        Unlabelled::All => of_no_shard,
-    };
-    let selection = Selection::all(Resource::PODS).labelled(labels);
-    let arrived = StdInstant::now;
-    feed(cx, selection, decoder, to, move |from, changes| Pods { from, arrived: arrived(), changes })
 }
 
 /// Reads of pods what this replica needs.

@@ -272,7 +272,7 @@ fn changed_ttl(chance: &mut Chance, plan: &mut Plan, number: usize) -> Vec<Step>
 
 /// Parts of replicas panic.
 fn panics(chance: &mut Chance, plan: &Plan) -> Vec<Step> {
-    let parts = [Part::Feed, Part::Request, Part::OrphanController, Part::LeaseManager, Part::Replica];
+    let parts = [Part::Feed, Part::Request, Part::StrippedPods, Part::LeaseManager, Part::Replica];
     let mut panic = || {
         let replica = chance.below(plan.settings.replicas);
         let at = Time::ms(chance.number(1_000..=40_000));

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use super::JobActor;
 use crate::actors::job_input::Orphan;
-use crate::actors::labelling::has_label_of;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
@@ -61,9 +60,6 @@ impl JobActor {
     /// Takes in a pod that the Job has adopted.
     pub(super) fn adopted(&mut self, pod: Box<ObservedPod>, now: Timestamp) {
         self.state.adopted(&pod.pod.uid);
-        if !has_label_of(&pod, self.requests.shard) {
-            self.notice.shard.do_send(JobReport::Unlabelled(pod.clone()));
-        }
         self.observe_pod(pod, now);
     }
 

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
-use super::OrphanPods;
 use crate::actors::context::ReplicaContext;
 use crate::actors::job_metrics::OrphanMeter;
-use crate::actors::pauses::Pauses;
 use crate::cluster::fair_semaphore::Fenced;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
@@ -19,7 +15,7 @@ use crate::mutants::{Mutant, is};
 
 /// What a live read shows of the Job that a pod names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Fate {
     /// It exists, and is ours.
     Ours,
     /// It exists, and is another controller's.
@@ -28,10 +24,33 @@ pub(super) enum Fate {
     Gone,
 }
 
+/// Reads a Job until there is an answer.
+///
+/// # Errors
+/// When the fence is closed: somebody else looks after the pods of the Job.
+pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<Fate, Fenced> {
+    let mut backoff = cx.api_backoff();
+    loop {
+        match cx.reads.find_job(job).await {
+            Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
+                return Ok(match cx.config.manages(job.managed_by.as_deref()) {
+                    // It counts nothing, and goes once its pods have gone.
+                    true if job.job.is_err() && job.deleting => Fate::Gone,
+                    true => Fate::Ours,
+                    false => Fate::Others,
+                });
+            }
+            Ok(_) => return Ok(Fate::Gone),
+            Err(_) if fence.is_closed() => return Err(Fenced),
+            Err(error) => tracing::warn!(job = %job.uid(), %error, "cannot read the Job of a pod"),
+        }
+        backoff.pause().await;
+    }
+}
+
 /// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
 /// finalizer.
-pub(super) struct OrphanRelease {
-    pauses: Pauses,
+pub struct OrphanRelease {
     cx: ReplicaContext,
     fence: Fence,
     namespace: Arc<str>,
@@ -46,11 +65,11 @@ pub(super) struct OrphanRelease {
 }
 
 impl OrphanRelease {
-    pub(super) fn of(orphan_pods: &OrphanPods, pod: &ObservedPod) -> Self {
+    /// The release of a pod while a part of this fence is open.
+    pub fn of(cx: &ReplicaContext, fence: &Fence, pod: &ObservedPod) -> Self {
         Self {
-            pauses: orphan_pods.pauses.clone(),
-            cx: pod.job().map_or_else(|| orphan_pods.cx.clone(), |job| orphan_pods.cx.for_job(job)),
-            fence: orphan_pods.fence.part(),
+            cx: pod.job().map_or_else(|| cx.clone(), |job| cx.for_job(job)),
+            fence: fence.part(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),
             uid: pod.pod.uid.clone(),
@@ -61,41 +80,12 @@ impl OrphanRelease {
     }
 
     /// The right to release the pod. Withdrawn, it ends the attempts.
-    pub(super) fn right(&self) -> &Fence {
+    pub fn right(&self) -> &Fence {
         &self.fence
     }
 
-    /// Reads the Job of the pod until there is an answer. While the fence is closed, that of a Job that somebody
-    /// else looks after.
-    pub(super) async fn fate_of(&self, job: &JobId) -> Fate {
-        let mut backoff = self.cx.api_backoff();
-        loop {
-            match self.cx.reads.find_job(job).await {
-                Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
-                    return match self.cx.config.manages(job.managed_by.as_deref()) {
-                        // It counts nothing, and goes once its pods have gone.
-                        true if job.job.is_err() && job.deleting => Fate::Gone,
-                        true => Fate::Ours,
-                        false => Fate::Others,
-                    };
-                }
-                Ok(_) => return Fate::Gone,
-                Err(_) if self.fence.is_closed() => return Fate::Others,
-                Err(error) => {
-                    tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")
-                }
-            }
-            backoff.pause().await;
-        }
-    }
-
-    /// When the release begins: a pod that was released before may have to wait.
-    pub(super) fn begins(&self) -> Instant {
-        self.pauses.next(&self.uid, || self.cx.api_backoff())
-    }
-
     /// Removes our finalizer and label, until the pod shows that they are off.
-    pub(super) async fn release(mut self) {
+    pub async fn release(mut self) {
         let mut backoff = self.cx.api_backoff();
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         let mut conflicts = 0;
@@ -120,6 +110,18 @@ impl OrphanRelease {
             tokio::select! {
                 () = backoff.pause() => {}
                 () = self.fence.closed() => return,
+            }
+        }
+    }
+
+    /// Removes our finalizer and label, if that succeeds at once.
+    pub async fn attempt_once(mut self) {
+        let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
+        match self.attempt().await {
+            Ok((Reread::Released, _)) => unreleased.released(),
+            Ok((Reread::Adopted, _)) | Err(Fenced) => {}
+            Ok((Reread::Changed | Reread::Same, refusal)) => {
+                tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released");
             }
         }
     }

@@ -2,19 +2,21 @@
 //! other without a list, and without showing anything twice or out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::PodChange;
-use super::strays::Strays;
 use super::streams::{PodStep, StreamId};
+use crate::actors::job_index::JobIndex;
+use crate::actors::pod_places::PodPlaces;
 use crate::actors::subscription::SubscriptionId;
 use crate::cluster::watch::{Change, Step};
 use crate::cluster::wire::{ObservedPod, Unreadable};
-use crate::job::job_id::JobId;
-use crate::job::names::SHARD_LABEL;
-use crate::sharding::{ShardCount, ShardId};
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::uid::UidMap;
+use crate::sharding::ShardId;
 
 /// Most lists in progress. Shards that come meanwhile wait, and are listed together.
 const MAX_LISTS: usize = 4;
@@ -32,10 +34,13 @@ const LEFTOVERS: Duration = Duration::from_secs(30);
 /// Which stream shows which shard.
 #[derive(Debug)]
 pub(super) struct Routes {
-    shards: ShardCount,
+    places: PodPlaces,
+    jobs: Arc<JobIndex>,
     routes: BTreeMap<ShardId, Route>,
     streams: BTreeMap<StreamId, Stream>,
-    strays: Strays,
+    /// The shards that were shown a pod which does not lead to the shard of a known Job only. They are shown what becomes of
+    /// it, though it may no longer concern them.
+    unusual: UidMap<Vec<ShardId>>,
 }
 
 /// A shard that wants to be shown its pods.
@@ -88,28 +93,36 @@ pub(super) enum Upkeep {
 }
 
 impl Routes {
-    pub(super) fn new(shards: ShardCount) -> Self {
-        Self { shards, routes: BTreeMap::new(), streams: BTreeMap::new(), strays: Strays::default() }
+    pub(super) fn new(places: PodPlaces, jobs: Arc<JobIndex>) -> Self {
+        let (routes, streams) = (BTreeMap::new(), BTreeMap::new());
+        Self { places, jobs, routes, streams, unusual: UidMap::default() }
     }
 
     /// All streams are gone, and all shards wait for a list.
     pub(super) fn begin_anew(&mut self) {
         self.streams.clear();
-        self.strays = Strays::default();
+        self.unusual = UidMap::default();
         self.routes.values_mut().for_each(|route| route.stream = None);
     }
 
     /// A shard wants a list that begins now, and what follows.
     pub(super) fn join(&mut self, shard: ShardId, member: SubscriptionId) {
-        self.strays.forget(shard);
         self.routes.insert(shard, Route { member, stream: None, shown: 0 });
     }
 
     pub(super) fn leave(&mut self, shard: ShardId, member: SubscriptionId) {
         if self.routes.get(&shard).is_some_and(|route| route.member == member) {
             self.routes.remove(&shard);
-            self.strays.forget(shard);
+            self.forget_shown(|other| other == shard);
         }
+    }
+
+    /// Forgets what these shards were shown.
+    fn forget_shown(&mut self, is_of: impl Fn(ShardId) -> bool) {
+        self.unusual.retain(|_, shards| {
+            shards.retain(|shard| !is_of(*shard));
+            !shards.is_empty()
+        });
     }
 
     /// The shards that wait for a list.
@@ -144,13 +157,16 @@ impl Routes {
         self.routes.iter().filter(|(_, route)| is_shown(route)).map(|(shard, _)| *shard).collect()
     }
 
-    /// The label selector of the pods of these shards, and of others where it would be too long.
-    pub(super) fn selector(&self, shards: &BTreeSet<ShardId>) -> String {
-        if shards.len() > MAX_NAMED || shards.len() == self.shards.get() as usize {
-            return SHARD_LABEL.to_owned();
-        }
-        let numbers: Vec<String> = shards.iter().map(ToString::to_string).collect();
-        format!("{SHARD_LABEL} in ({})", numbers.join(","))
+    /// The label selector of all pods but those whose label names a shard that is not among these; of all pods where that
+    /// would be too long. `of_any_owner`: also of pods that lack the label of a Job's UID, as all have but those of Jobs with a
+    /// selector of their own.
+    pub(super) fn selector(&self, shards: &BTreeSet<ShardId>, of_any_owner: bool) -> String {
+        let others = self.places.0.shards().filter(|shard| !shards.contains(shard));
+        let numbers: Vec<String> = others.map(|shard| shard.to_string()).collect();
+        let not_of_others = format!("{SHARD_LABEL} notin ({})", numbers.join(","));
+        let may_be_ours = (1..=MAX_NAMED).contains(&numbers.len()).then_some(&*not_of_others);
+        let of_jobs = (!of_any_owner).then_some(CONTROLLER_UID_LABEL);
+        of_jobs.into_iter().chain(may_be_ours).collect::<Vec<_>>().join(",")
     }
 
     /// Takes the streams that show no shard and will not, which must be closed.
@@ -223,59 +239,73 @@ impl Routes {
                 return true;
             }
             Step::Change(Change::Listed(pod)) => {
-                let at = self.label(&pod).filter(|at| self.shows(id, *at, 0));
-                if let Some(at) = at {
-                    self.strays.shown(&pod.pod.uid, at, self.home(pod.job()));
-                    deliver(at, Change::Listed(pod));
-                }
+                self.pod_changed(id, 0, true, pod, |shard, pod| deliver(shard, Change::Listed(pod)));
             }
             Step::Change(Change::Applied(pod)) => {
-                self.reached(id, pod.pod.version, now);
-                self.applied(id, pod, deliver);
+                let version = pod.pod.version;
+                self.reached(id, version, now);
+                self.pod_changed(id, version, true, pod, |shard, pod| deliver(shard, Change::Applied(pod)));
             }
             Step::Change(Change::Deleted(pod)) => {
-                self.reached(id, pod.pod.version, now);
-                if let Some(at) = self.label(&pod).filter(|at| self.shows(id, *at, pod.pod.version)) {
-                    self.strays.told(&pod.pod.uid, at, None);
-                    deliver(at, Change::Deleted(pod));
-                }
+                let version = pod.pod.version;
+                self.reached(id, version, now);
+                self.pod_changed(id, version, false, pod, |shard, pod| deliver(shard, Change::Deleted(pod)));
             }
             Step::Change(Change::Unreadable(pod)) => self.unreadable(id, pod, deliver),
         }
         false
     }
 
-    fn applied(&mut self, id: StreamId, pod: Box<ObservedPod>, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        let (uid, version) = (&pod.pod.uid, pod.pod.version);
-        let (at, home) = (self.label(&pod), self.home(pod.job()));
-        let left = self.strays.left(uid, at, home);
-        let shown_at = at.filter(|at| self.shows(id, *at, version));
-        if let Some(at) = shown_at {
-            self.strays.shown(uid, at, home);
+    /// Shows a change of a pod to the shards that it concerns, and to those that were shown the pod before. `stays`: the stream
+    /// goes on to show the pod.
+    fn pod_changed(
+        &mut self,
+        id: StreamId,
+        version: u64,
+        stays: bool,
+        pod: Box<ObservedPod>,
+        mut tell: impl FnMut(ShardId, Box<ObservedPod>),
+    ) {
+        let uid = pod.pod.uid.clone();
+        let mut before = self.unusual.remove(&uid).unwrap_or_default();
+        if before.is_empty() && self.places.is_foreign(&pod, &self.jobs) {
+            return;
         }
-        for shard in left.into_iter().filter(|shard| self.shows(id, *shard, version)).collect::<Vec<_>>() {
-            self.strays.told(uid, shard, home);
-            deliver(shard, Change::Deleted(pod.clone()));
+        let now = self.places.of(&pod, &self.jobs);
+        let may_forget = !stays || self.places.is_usual(&pod, &self.jobs);
+        let told: Vec<ShardId> = before
+            .iter()
+            .copied()
+            .filter(|shard| !now.contains(*shard))
+            .chain(now.iter())
+            .filter(|shard| self.shows(id, *shard, version))
+            .collect();
+        before.retain(|shard| !told.contains(shard) && self.routes.contains_key(shard));
+        if !may_forget {
+            before.extend(told.iter().filter(|shard| now.contains(**shard)));
         }
-        if let Some(at) = shown_at {
-            deliver(at, Change::Applied(pod));
+        if !before.is_empty() {
+            self.unusual.insert(uid, before);
+        }
+        if let Some((last, others)) = told.split_last() {
+            others.iter().for_each(|shard| tell(*shard, pod.clone()));
+            tell(*last, pod);
         }
     }
 
     /// It matters to its Job, or else to the shard in its label: one that names no Job may have been left behind, with our
     /// finalizer, by one with a selector of its own. When it leaves, all others are told that were shown it before.
     fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        let of_label = pod.shard.as_deref().and_then(|label| self.shards.shard_numbered(label));
-        let shard = self.home(pod.job.as_ref()).or(of_label);
-        let left = if pod.has_left { self.strays.left(&pod.uid, None, of_label) } else { Vec::new() };
-        for other in left {
-            if !self.shows(id, other, pod.version) {
-                continue;
-            }
-            self.strays.told(&pod.uid, other, None);
-            if Some(other) != shard {
-                deliver(other, Change::Unreadable(pod.clone()));
-            }
+        let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
+        let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);
+        let before = if pod.has_left { self.unusual.remove(&pod.uid) } else { None };
+        let (told, others): (Vec<ShardId>, Vec<ShardId>) =
+            before.into_iter().flatten().partition(|other| self.shows(id, *other, pod.version));
+        if !others.is_empty() {
+            self.unusual.insert(pod.uid.clone(), others);
+        }
+        for other in told.into_iter().filter(|other| Some(*other) != shard) {
+            deliver(other, Change::Unreadable(pod.clone()));
         }
         if let Some(shard) = shard.filter(|shard| self.routes.contains_key(shard)) {
             deliver(shard, Change::Unreadable(pod));
@@ -286,16 +316,6 @@ impl Routes {
     fn shows(&self, id: StreamId, shard: ShardId, version: u64) -> bool {
         let is_new = |route: &Route| version == 0 || version > route.shown;
         self.routes.get(&shard).is_some_and(|route| route.stream == Some(id) && is_new(route))
-    }
-
-    /// The shard in the label of a pod.
-    fn label(&self, pod: &ObservedPod) -> Option<ShardId> {
-        self.shards.shard_numbered(pod.labels.get(SHARD_LABEL)?)
-    }
-
-    /// The shard of a Job.
-    fn home(&self, job: Option<&JobId>) -> Option<ShardId> {
-        Some(self.shards.shard_of(&job?.uid().to_string()))
     }
 
     /// A list begins. What follows a stream that lists again would miss what the list shows.
@@ -313,9 +333,10 @@ impl Routes {
         }
         for (shard, route) in self.routes.iter_mut().filter(|(_, route)| route.stream == Some(id)) {
             route.shown = 0;
-            self.strays.forget(*shard);
             deliver(*shard, Change::Restarted);
         }
+        let of_stream: BTreeSet<ShardId> = self.shown_by(&[id].into());
+        self.forget_shown(|shard| of_stream.contains(&shard));
     }
 
     /// A stream that was opened to follow others has begun.

@@ -11,9 +11,11 @@ use rand::{Rng as _, SeedableRng as _};
 
 use self::api::Api;
 use super::*;
+use crate::actors::job_index::Owner;
 use crate::actors::test_api::run;
 use crate::cluster::watch::{Change, Step};
 use crate::cluster::wire::{Decoder as _, Unreadable};
+use crate::job::job_id::JobId;
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// Time in which everything happens that does not wait for something.
@@ -89,13 +91,14 @@ struct Replica {
     api: Api,
     watch: PodWatch,
     rewinds: Rewinds,
+    jobs: Arc<JobIndex>,
     shards: BTreeMap<u32, (Subscription, Arc<Mutex<Told>>)>,
     joined: u64,
 }
 
 impl Replica {
     fn new() -> Self {
-        let (api, rewinds) = (Api::default(), Rewinds::default());
+        let (api, rewinds, jobs) = (Api::default(), Rewinds::default(), Arc::<JobIndex>::default());
         let services = Services {
             transport: Arc::new(api.clone()),
             metrics: Arc::new(Metrics::new()),
@@ -103,12 +106,23 @@ impl Replica {
             rewinds: rewinds.clone(),
             seeds: Arc::default(),
             shards: ShardCount::new(SHARDS).unwrap(),
+            jobs: jobs.clone(),
+            pods_chosen: Arc::default(),
             decoder: PodDecoder::new(EXTERNAL_FINALIZER),
             #[cfg(feature = "test-hooks")]
             test_hooks: TestHooks::default(),
         };
         let watch = PodWatch::begin(services, &Handle::current());
-        Self { api, watch, rewinds, shards: BTreeMap::new(), joined: 0 }
+        Self { api, watch, rewinds, jobs, shards: BTreeMap::new(), joined: 0 }
+    }
+
+    /// The Jobs are known.
+    fn know_jobs(&self) {
+        for shard in 0..SHARDS {
+            let name = api::job_of(shard);
+            let job = JobId::new("n".into(), (&*name).into(), (&*name).into());
+            self.jobs.insert(Owner::new(job, &Arc::default(), true));
+        }
     }
 
     fn join(&mut self, shard: u32) {
@@ -145,14 +159,14 @@ fn shards_that_come_one_after_the_other_share_one_watch_and_each_is_listed_once(
     run(async {
         let mut replica = Replica::new();
         for shard in 0..SHARDS {
-            replica.api.apply(&format!("p{shard}"), shard, shard);
+            replica.api.apply(&format!("p{shard}"), shard, Some(shard));
             replica.join(shard);
             tokio::time::sleep(SOON).await;
         }
         tokio::time::sleep(SETTLED).await;
-        assert_eq!(replica.api.open(), ["yardmaster.dev/shard"]);
+        assert_eq!(replica.api.open(), ["batch.kubernetes.io/controller-uid"]);
         for shard in 0..SHARDS {
-            replica.api.apply(&format!("q{shard}"), shard, shard);
+            replica.api.apply(&format!("q{shard}"), shard, Some(shard));
         }
         tokio::time::sleep(SOON).await;
         replica.assert_exact("settled");
@@ -160,10 +174,12 @@ fn shards_that_come_one_after_the_other_share_one_watch_and_each_is_listed_once(
         // Some go: nothing is listed again, and soon they are not asked for.
         [1, 2, 7].into_iter().for_each(|shard| replica.leave(shard));
         tokio::time::sleep(SETTLED).await;
-        assert_eq!(replica.api.open(), ["yardmaster.dev/shard in (0,3,4,5,6)"]);
+        let but_for =
+            |others| format!("batch.kubernetes.io/controller-uid,yardmaster.dev/shard notin ({others})");
+        assert_eq!(replica.api.open(), [but_for("1,2,7")]);
         replica.join(2);
         tokio::time::sleep(SETTLED).await;
-        assert_eq!(replica.api.open(), ["yardmaster.dev/shard in (0,2,3,4,5,6)"]);
+        assert_eq!(replica.api.open(), [but_for("1,7")]);
         replica.assert_exact("after some have gone");
         assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 1));
         assert_eq!(replica.api.lists(), SHARDS as usize + 1);
@@ -191,9 +207,10 @@ fn a_shard_that_lists_again_lists_nothing_else() {
         (0..5).for_each(|shard| replica.join(shard));
         tokio::time::sleep(SOON).await;
         replica.join(3);
-        replica.api.apply("p", 3, 3);
+        replica.api.apply("p", 3, Some(3));
         tokio::time::sleep(SOON).await;
-        assert_eq!(replica.api.open().last().unwrap(), "yardmaster.dev/shard in (3)");
+        let open = replica.api.open();
+        assert!(open.last().unwrap().ends_with("yardmaster.dev/shard notin (0,1,2,4,5,6,7)"), "{open:?}");
         replica.assert_exact("at once");
         tokio::time::sleep(SETTLED).await;
         replica.assert_exact("settled");
@@ -215,11 +232,14 @@ fn all_that_was_known_is_listed_again_when_the_history_is_another() {
     });
 }
 
+fn routes() -> Routes {
+    Routes::new(PodPlaces(ShardCount::new(SHARDS).unwrap()), Arc::default())
+}
+
 #[test]
 fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     let (now, [a, b, follower]) = (Instant::now(), [0, 1, 2].map(StreamId));
-    let shards = ShardCount::new(SHARDS).unwrap();
-    let mut routes = Routes::new(shards);
+    let mut routes = routes();
     let step = |routes: &mut Routes, stream, change| {
         routes.step(stream, Step::Change(change), now, &mut |_, _| {});
     };
@@ -236,30 +256,72 @@ fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
 }
 
-/// Its Job is of another shard than its label, and both are told.
-#[test]
-fn a_stray_that_cannot_be_read_when_it_is_deleted_is_forgotten() {
-    let (now, stream, version) = (Instant::now(), StreamId(0), 5);
-    let mut routes = Routes::new(ShardCount::new(SHARDS).unwrap());
-    for shard in (0..3).map(ShardId) {
+/// What a stream of shards 0 to 2 tells them of a change of `p`.
+fn told(routes: &mut Routes, change: PodChange) -> Vec<u32> {
+    let mut told = Vec::new();
+    routes.step(StreamId(0), Step::Change(change), Instant::now(), &mut |shard, _| told.push(shard.0));
+    told.sort_unstable();
+    told
+}
+
+fn listed(first: u32) -> Routes {
+    let mut routes = routes();
+    for shard in (first..3).map(ShardId) {
         routes.join(shard, SubscriptionId(u64::from(shard.0)));
     }
-    routes.list(stream, &(0..3).map(ShardId).collect());
-    let mut step = |change| {
-        let mut told = Vec::new();
-        routes.step(stream, Step::Change(change), now, &mut |shard, change| told.push((shard.0, change)));
-        told.iter().map(|(shard, _)| *shard).collect::<Vec<_>>()
-    };
-    step(Change::Synced { version });
-    let stray = |label, version| api::pod("p", 0, label, version);
-    let readable = |label, version: u64| {
-        PodDecoder::new(EXTERNAL_FINALIZER).decode(stray(label, version).to_string().as_bytes()).unwrap()
-    };
-    assert_eq!(step(Change::Applied(readable(1, 6))), [0, 1]);
-    let left = Unreadable::in_list(stray(1, 7).to_string().as_bytes(), &std::fmt::Error).unwrap();
-    assert_eq!(step(Change::Unreadable(left.clone())), [0]);
-    assert_eq!(step(Change::Unreadable(Unreadable { has_left: true, ..left })), [1, 0]);
-    assert_eq!(step(Change::Applied(readable(2, 8))), [0, 2], "nobody else knows it");
+    routes.list(StreamId(0), &(first..3).map(ShardId).collect());
+    told(&mut routes, Change::Synced { version: 5 });
+    routes
+}
+
+fn readable(home: u32, label: Option<u32>, version: u64) -> Box<ObservedPod> {
+    let pod = api::pod("p", home, label, version);
+    PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn a_pod_is_shown_to_the_shard_of_its_job_and_of_its_label_and_to_those_that_were_shown_it() {
+    let mut routes = listed(0);
+    for (home, label, expected) in [
+        (0, None, &[0][..]),
+        (0, Some(0), &[0]),
+        (0, Some(7), &[0]),
+        (0, Some(1), &[0, 1]),
+        (0, Some(2), &[0, 1, 2]),
+        (2, Some(2), &[0, 2]),
+        (2, None, &[2]),
+        (5, Some(1), &[1, 2]),
+        (5, None, &[1]),
+        (5, None, &[]),
+    ] {
+        let pod = readable(home, label, 6);
+        assert_eq!(told(&mut routes, Change::Applied(pod)), expected, "{home} {label:?}");
+    }
+    told(&mut routes, Change::Applied(readable(5, Some(1), 7)));
+    assert_eq!(told(&mut routes, Change::Deleted(readable(5, None, 8))), [1]);
+    assert_eq!(told(&mut routes, Change::Deleted(readable(5, None, 8))), [0_u32; 0]);
+}
+
+#[test]
+fn a_pod_that_concerns_nobody_is_shown_to_nobody() {
+    let mut routes = listed(0);
+    let mut foreign = readable(0, None, 6);
+    foreign.pod.tracked = false;
+    assert_eq!(told(&mut routes, Change::Applied(foreign.clone())), [0_u32; 0]);
+    told(&mut routes, Change::Applied(readable(0, None, 7)));
+    assert_eq!(told(&mut routes, Change::Applied(foreign)), [0], "it has lost our finalizer");
+}
+
+/// Its Job is of another shard than its label, and both are told.
+#[test]
+fn a_pod_that_cannot_be_read_when_it_is_deleted_is_forgotten_by_all_that_were_shown_it() {
+    let mut routes = listed(0);
+    assert_eq!(told(&mut routes, Change::Applied(readable(0, Some(1), 6))), [0, 1]);
+    let left = api::pod("p", 0, Some(1), 7);
+    let left = Unreadable::in_list(left.to_string().as_bytes(), &std::fmt::Error).unwrap();
+    assert_eq!(told(&mut routes, Change::Unreadable(left.clone())), [0]);
+    assert_eq!(told(&mut routes, Change::Unreadable(Unreadable { has_left: true, ..left })), [0, 1]);
+    assert_eq!(told(&mut routes, Change::Applied(readable(0, Some(2), 8))), [0, 2], "nobody else knows it");
 }
 
 /// Pods come, go and change their shards, and so do shards; watches break, and versions expire.
@@ -269,12 +331,17 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
         run(async move {
             let mut chance = SmallRng::seed_from_u64(seed);
             let mut replica = Replica::new();
+            if seed % 2 == 0 {
+                replica.know_jobs();
+            }
             for _ in 0..chance.random_range(20..150) {
                 let (pod, shard) = (chance.random_range(0..12_u32), chance.random_range(0..SHARDS));
                 let (name, home) = (format!("p{pod}"), pod % SHARDS);
                 match chance.random_range(0..100) {
-                    0..35 => replica.api.apply(&name, home, home),
-                    35..45 => replica.api.apply(&name, home, shard),
+                    0..25 => replica.api.apply(&name, home, Some(home)),
+                    25..35 => replica.api.apply(&name, home, None),
+                    // No shard has this number.
+                    35..45 => replica.api.apply(&name, home, Some(SHARDS + shard)),
                     45..55 => replica.api.delete(&name),
                     55..70 => replica.join(shard),
                     70..76 => replica.leave(shard),

@@ -263,7 +263,7 @@ impl ShardActor {
     }
 
     /// Whether a Job has a selector of its own.
-    fn chooses_pods(&self, job: &JobId) -> bool {
+    pub(super) fn chooses_pods(&self, job: &JobId) -> bool {
         let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
         seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
     }
@@ -368,14 +368,14 @@ impl ShardActor {
             let Some(uids) = found.get_mut(job) else { continue };
             let uid = &pod.pod.uid;
             uids.insert(uid.clone());
-            if !self.is_labelled(pod) {
-                self.label(pod, job, ctx);
+            if self.is_hidden(pod) {
+                self.found_live(pod, job, ctx);
             } else if pod.pod.tracked
                 && self.pod_owners.job_of(uid).is_none()
                 && !self.unseen.contains(uid)
                 && self.doubts.shown_since(begun, uid).is_none()
             {
-                // The label is right, and the shard's watch has not shown it.
+                // Its label does not hide it, and the shard's watch has not shown it.
                 unshown.entry(job.clone()).or_default().push(uid.clone());
             }
         }
@@ -442,8 +442,8 @@ impl ShardActor {
         for pod in &list.pods {
             let is_meant = pod.job().is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
             if is_meant && !self.is_older(pod, begun) {
-                if !self.is_labelled(pod) {
-                    // It gets its label. What the watch brings of it from before is older than this.
+                if self.is_hidden(pod) {
+                    // It gets its label back. What the watch brings of it from before is older than this.
                     self.unseen.answered(&pod.pod);
                 }
                 self.route_pod(pod.clone(), ctx);
@@ -457,7 +457,7 @@ impl ShardActor {
     /// `in_full`: the list is one that shows rebuilt Jobs their pods.
     fn is_unknown(&self, pod: &ObservedPod, in_full: bool, begun: TokioInstant) -> bool {
         let uid = &pod.pod.uid;
-        let is_missed = !self.is_labelled(pod) || in_full && !self.is_older(pod, begun);
+        let is_missed = self.is_hidden(pod) || in_full && !self.is_older(pod, begun);
         is_missed && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
     }
 

@@ -214,7 +214,8 @@ impl ShardActor {
         } else if !self.remains_passivated(&id, ctx) {
             self.start(&id, ctx);
         }
-        self.orphan_pods.waiting_for(&id).into_iter().for_each(|pod| self.route_pod(pod, ctx));
+        let waiting = self.orphan_pods.waiting_for(&id, &self.cx.job_index);
+        waiting.into_iter().for_each(|pod| self.route_pod(pod, ctx));
         self.job_known(&id, ctx);
         if self.is_newer_than_pods(&id) {
             self.show_again(&id, ctx);
@@ -342,6 +343,9 @@ impl ShardActor {
 
     /// Starts the actor of a Job that has none, from the Job as it was last seen.
     fn start(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        if self.chooses_pods(id) {
+            self.list_chosen_pods(ctx);
+        }
         let Some(entry) = self.jobs.get(id).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let (leaving, caught_up) = match entry.stage {
@@ -424,7 +428,6 @@ impl ShardActor {
         self.show_wait(id, None);
         if let Some(entry) = self.jobs.remove(id) {
             entry.stage.leave(&mut self.timers);
-            self.unseen.job_removed(id);
             self.pod_owners.remove_job(id);
             self.doubts.forget_job(id);
             self.show_held();

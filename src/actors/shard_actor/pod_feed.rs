@@ -18,14 +18,8 @@ use crate::sharding::ShardState;
 /// ```
 #[derive(Debug)]
 pub(super) enum PodFeed {
-    /// Pods come later than these: one whose Job is not known yet would look like an orphan, and one without
-    /// label would look as if it did not exist.
-    Awaiting {
-        /// The Jobs are listed.
-        jobs: bool,
-        /// The census is taken.
-        census: bool,
-    },
+    /// The Jobs are being listed. Pods come later: one whose Job is not known yet would look like an orphan.
+    Awaiting,
     /// The pods are being listed.
     Listing {
         /// The watch that lists them.
@@ -48,31 +42,9 @@ pub(super) enum PodFeed {
 
 impl PodFeed {
     /// The life of a shard that was just claimed.
-    pub(super) const NEW: Self = Self::Awaiting { jobs: false, census: false };
+    pub(super) const NEW: Self = Self::Awaiting;
 
-    /// The Jobs are listed. Returns whether the pods may be listed for the first time.
-    pub(super) fn jobs_listed(&mut self) -> bool {
-        match self {
-            Self::Awaiting { jobs, census } => {
-                *jobs = true;
-                *census
-            }
-            _ => false,
-        }
-    }
-
-    /// The census is taken. Returns whether the pods may be listed for the first time.
-    pub(super) fn census_taken(&mut self) -> bool {
-        match self {
-            Self::Awaiting { jobs, census } => {
-                *census = true;
-                *jobs
-            }
-            _ => false,
-        }
-    }
-
-    /// Jobs and census are known, or the pods must be listed again: `subscribe` begins a new watch. The watch
+    /// The Jobs are known, or the pods must be listed again: `subscribe` begins a new watch. The watch
     /// before ends, and what it left in the mailbox is of another subscription.
     pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
         if self.is_draining() {
@@ -124,7 +96,7 @@ impl PodFeed {
     pub(super) fn receives(&self, from: SubscriptionId) -> bool {
         match self {
             Self::Listing { subscription, .. } | Self::Watching { subscription, .. } => subscription.is(from),
-            Self::Awaiting { .. } | Self::Draining => false,
+            Self::Awaiting | Self::Draining => false,
         }
     }
 
@@ -138,7 +110,7 @@ impl PodFeed {
 
     /// Whether the first list is still to come.
     pub(super) fn is_new(&self) -> bool {
-        matches!(self, Self::Awaiting { .. })
+        matches!(self, Self::Awaiting)
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -147,7 +119,7 @@ impl PodFeed {
 
     fn is_synced(&self) -> bool {
         match self {
-            Self::Awaiting { .. } => false,
+            Self::Awaiting => false,
             Self::Listing { synced, .. } => *synced,
             Self::Watching { .. } | Self::Draining => true,
         }
@@ -190,16 +162,6 @@ mod tests {
         assert_eq!((feed.shard_state(), feed.version()), (ShardState::Active, None));
         let (listed, first) = feed.list_complete(9).unwrap();
         assert!(!first && listed.is_empty(), "marks of an earlier list do not count");
-    }
-
-    #[test]
-    fn pods_are_listed_after_the_jobs_and_the_census() {
-        for first in [PodFeed::jobs_listed, PodFeed::census_taken] {
-            let mut feed = PodFeed::NEW;
-            assert!(!first(&mut feed) && !first(&mut feed));
-            let both = [PodFeed::jobs_listed, PodFeed::census_taken].map(|then| then(&mut feed));
-            assert!(both[1], "the second that comes");
-        }
     }
 
     #[tokio::test]

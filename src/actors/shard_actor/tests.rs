@@ -10,6 +10,7 @@ mod left_alone;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
+mod strangers;
 mod taken_names;
 mod tenants;
 mod timers;
@@ -39,55 +40,60 @@ const LIVE_LIST: &[&str] = &["GET", "controller-uid+in+%28"];
 /// The statuses of `j` that count a pod.
 const COUNTS: &[&str] = &["PATCH", "/jobs/j/status", r#""uncountedTerminatedPods":{"succeeded":["#];
 
-/// A shard whose Jobs, census and first list of pods are known.
+/// A shard whose Jobs and first list of pods are known.
 struct Shard(Addr<ShardActor>);
 
 impl Shard {
-    async fn start(api: &TestApi, jobs: &[Value], census: CensusTaken, pods: Vec<Value>) -> Self {
+    async fn start(api: &TestApi, jobs: &[Value], pods: Vec<Value>) -> Self {
         let cx = replica(api, BUILT_IN_CONTROLLER);
-        Self::start_fenced(cx, Fence::unlimited(), jobs, census, pods).await
+        Self::start_fenced(cx, Fence::unlimited(), jobs, pods).await
     }
 
     /// A shard whose Jobs may be older than the claim on it.
     async fn start_behind(api: &TestApi, jobs: &[Value], pods: Vec<Value>) -> Self {
-        let shard = Self::new(replica(api, BUILT_IN_CONTROLLER), Fence::unlimited(), jobs).await;
-        shard.all_listed(no_census(), pods).await;
+        let cx = replica(api, BUILT_IN_CONTROLLER);
+        let shard = Self::new(ShardId(0), cx, Fence::unlimited(), jobs).await;
+        shard.all_listed(pods).await;
         shard
     }
 
     /// A shard that acts while this fence is open.
-    async fn start_fenced(
+    async fn start_fenced(cx: ReplicaContext, fence: Fence, jobs: &[Value], pods: Vec<Value>) -> Self {
+        Self::start_as(ShardId(0), cx, fence, jobs, pods).await
+    }
+
+    async fn start_as(
+        id: ShardId,
         cx: ReplicaContext,
         fence: Fence,
         jobs: &[Value],
-        census: CensusTaken,
         pods: Vec<Value>,
     ) -> Self {
-        let shard = Self::new(cx, fence, jobs).await;
+        let shard = Self::new(id, cx, fence, jobs).await;
         shard.caught_up().await;
-        shard.all_listed(census, pods).await;
+        shard.all_listed(pods).await;
         shard
     }
 
-    async fn new(cx: ReplicaContext, fence: Fence, jobs: &[Value]) -> Self {
+    async fn new(id: ShardId, cx: ReplicaContext, fence: Fence, jobs: &[Value]) -> Self {
         let waits = Waits::new(&cx.metrics);
         let unit = Unit::new(cx.runtime.clone(), || {});
         let in_flight = TaskTracker::new();
-        let owned = Owned { id: ShardId(0), epoch: 1, fence, waits, in_flight, unit };
-        let index = Arc::new(JobIndex::default());
+        let owned = Owned { id, epoch: 1, fence, waits, in_flight, unit };
         for job in jobs {
-            index.insert(observed_job(job).job.as_ref().unwrap());
+            cx.job_index.insert(observed_job(job).job.as_ref().unwrap());
         }
-        let shard = Self(ShardActor::new(owned, cx, index, ProgressSender::channel().0).start());
+        cx.pods_may_be_chosen();
+        let progress = ProgressSender::channel().0;
+        let shard = Self(ShardActor::create(|ctx| ShardActor::new(owned, cx, progress, &ctx.address())));
         for job in jobs {
             shard.job(job).await;
         }
         shard
     }
 
-    async fn all_listed(&self, census: CensusTaken, pods: Vec<Value>) {
+    async fn all_listed(&self, pods: Vec<Value>) {
         self.0.send(JobsListed).await.unwrap();
-        self.0.send(census).await.unwrap();
         self.listed(100, pods).await;
     }
 
@@ -174,10 +180,6 @@ fn is_live(uri: &str) -> bool {
     uri.contains("controller-uid") && !uri.contains("watch")
 }
 
-fn no_census() -> CensusTaken {
-    CensusTaken::default()
-}
-
 /// A read of a pod, or a patch of one.
 fn of_pod(method: &str, uri: &str, name: &str) -> bool {
     matches!(method, "GET" | "PATCH") && uri.contains(&format!("/pods/{name}"))
@@ -193,16 +195,16 @@ fn switch() -> (Arc<AtomicU64>, Arc<AtomicU64>) {
 fn a_job_without_unknown_pods_creates_one() {
     run(async {
         let api = TestApi::new(|_, _| None);
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![]).await;
+        let _shard = Shard::start(&api, &[job("j", json!({}))], vec![]).await;
         sleep(SOON).await;
         assert_eq!(api.count(CREATION), 1);
     });
 }
 
-/// In the list of the shard before the Job is known, in the census, and in a live list.
+/// In the list of the shard before the Job is known or later, and in a live list.
 #[test]
 fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
-    for place in ["list", "census", "census, before its Job", "live list"] {
+    for place in ["list", "list, before its Job", "live list"] {
         run(async {
             let (gone, is_gone) = switch();
             let api = TestApi::new(move |method, uri| match is_gone.load(Ordering::Relaxed) {
@@ -217,14 +219,12 @@ fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
                 _ => None,
             });
             let known = job("j", json!({"active": u32::from(place == "live list")}));
-            let in_census = unreadable(&broken(pod("p", "j"))).filter(|_| place.starts_with("census"));
-            let census = CensusTaken { unreadable: in_census.into_iter().collect(), ..no_census() };
             let (jobs, pods) = match place {
-                "list" => (vec![], vec![broken(labelled(pod("p", "j")))]),
-                "census, before its Job" => (vec![], vec![]),
+                "list, before its Job" => (vec![], vec![broken(labelled(pod("p", "j")))]),
+                "list" => (vec![known.clone()], vec![broken(pod("p", "j"))]),
                 _ => (vec![known.clone()], vec![]),
             };
-            let shard = Shard::start(&api, &jobs, census, pods).await;
+            let shard = Shard::start(&api, &jobs, pods).await;
             shard.job(&known).await;
             sleep(60 * SOON).await;
             assert_eq!(api.count(CREATION), 0, "{place}");
@@ -234,78 +234,6 @@ fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
             assert_eq!(api.count(&["UnreadablePod"]), 1, "{place}");
         });
     }
-}
-
-#[test]
-fn a_refused_label_is_told_once_and_does_not_matter_for_a_pod_that_is_done() {
-    for (phase, goes_on) in [("Running", false), ("Succeeded", false), ("Failed", true)] {
-        run(async move {
-            let api = TestApi::new(move |method, uri| {
-                let mut found = pod(uri.split('/').next_back()?.split('?').next()?, "j");
-                found["status"] = json!({"phase": phase});
-                if phase == "Failed" {
-                    found["metadata"]["finalizers"] = json!([]);
-                }
-                match (method, uri.contains("/pods/")) {
-                    ("POST", _) if uri.contains("/events") => Some((201, json!({}))),
-                    ("PATCH", true) => refusal(403),
-                    ("GET", true) => Some((200, found)),
-                    ("GET", false) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
-                    _ => None,
-                }
-            });
-            let pods = ["a", "b"].map(|name| observed_pod(&pod(name, "j"))).into();
-            let census = CensusTaken { pods, ..no_census() };
-            let _shard = Shard::start(&api, &[job("j", json!({}))], census, vec![]).await;
-            sleep(240 * SOON).await;
-            assert_eq!(api.count(CREATION) > 0, goes_on, "{phase}");
-            assert_eq!(api.count(&["POST", "UnlabelledPod"]), usize::from(!goes_on), "{phase}");
-        });
-    }
-}
-
-/// A Job that leaves does not wait for the label of a pod: the pod is released all the same.
-#[test]
-fn a_refused_label_holds_back_no_job_that_is_being_deleted() {
-    for deleting in [false, true] {
-        run(async move {
-            let mut owner = job("j", json!({}));
-            if deleting {
-                owner["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
-            }
-            let shown = owner.clone();
-            let api = TestApi::new(move |method, uri| match method {
-                "PATCH" if uri.contains("/pods/") => refusal(403),
-                "GET" if of_pod(method, uri, "p") => Some((200, pod("p", "j"))),
-                "GET" if uri.contains("/jobs/j") => Some((200, shown.clone())),
-                _ => None,
-            });
-            let census = CensusTaken { pods: [observed_pod(&pod("p", "j"))].into(), ..no_census() };
-            let _shard = Shard::start(&api, &[owner], census, vec![]).await;
-            sleep(20 * SOON).await;
-            let releases = api.count(&["PATCH", "deleteFromPrimitiveList"]);
-            assert_eq!(releases > 0, deleting);
-        });
-    }
-}
-
-/// Lists of metadata show a pod as one that can be read, though the rest of it cannot: not even the answer to its labelling.
-#[test]
-fn a_pod_that_turns_out_to_be_unreadable_while_it_is_labelled_is_released_with_its_job() {
-    run(async {
-        let api = TestApi::new(move |method, uri| match method {
-            "PATCH" | "GET" if uri.contains("/pods/p") => Some((200, broken(pod("p", "j")))),
-            "GET" if uri.contains("/jobs/j") => refusal(404),
-            _ => None,
-        });
-        let census = CensusTaken { pods: [observed_pod(&pod("p", "j"))].into(), ..no_census() };
-        let shard = Shard::start(&api, &[job("j", json!({}))], census, vec![]).await;
-        sleep(SOON).await;
-        assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), 0);
-        shard.watched(vec![change(&broken(labelled(pod("p", "j"))))]).await;
-        sleep(20 * SOON).await;
-        assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), 1);
-    });
 }
 
 #[test]
@@ -322,33 +250,11 @@ fn a_live_list_that_is_older_than_the_shards_own_does_not_count() {
             version += 40;
             list(version, &[])
         });
-        let _shard = Shard::start(&api, &[job("j", json!({"active": 1}))], no_census(), vec![]).await;
+        let _shard = Shard::start(&api, &[job("j", json!({"active": 1}))], vec![]).await;
         sleep(SOON).await;
         assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "60 is older than 100");
         sleep(4 * SOON).await;
         assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (2, 1), "100 is not");
-    });
-}
-
-#[test]
-fn a_live_list_that_waits_for_labels_is_forgotten_when_the_shard_lists_again() {
-    run(async {
-        let (labels, may_label) = switch();
-        let api = TestApi::new(move |method, uri| match may_label.load(Ordering::Relaxed) {
-            0 if method == "PATCH" && uri.contains("/pods/p") => refusal(500),
-            _ if of_pod(method, uri, "p") => Some((200, labelled(pod("p", "j")))),
-            _ if uri.contains("controller-uid") && !uri.contains("watch") => list(150, &[pod("p", "j")]),
-            _ => None,
-        });
-        // Its status tells of a second pod.
-        let known = job("j", json!({"active": 2}));
-        let shard = Shard::start(&api, &[known], no_census(), vec![]).await;
-        sleep(SOON).await;
-        assert_eq!(api.count(LIVE_LIST), 1);
-        shard.listed(300, vec![]).await;
-        labels.store(1, Ordering::Relaxed);
-        sleep(240 * SOON).await;
-        assert!(api.count(LIVE_LIST) > 1, "the Job is in doubt again");
     });
 }
 
@@ -360,7 +266,7 @@ fn reads_of_pods_that_cannot_be_read_are_paced() {
             _ => (method == "GET" && uri.contains("/jobs/j")).then(|| (200, job("j", json!({})))),
         });
         let pods = (0..2_000).map(|number| broken(labelled(pod(&format!("p-{number}"), "j")))).collect();
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), pods).await;
+        let _shard = Shard::start(&api, &[job("j", json!({}))], pods).await;
         sleep(Duration::from_secs(60)).await;
         let reads = api.count(&["GET /api/v1/namespaces/n/pods/p-"]);
         assert!((8 * 50..=8 * 60).contains(&reads), "{reads} reads in a minute of one namespace");
@@ -377,7 +283,7 @@ fn a_pod_whose_job_was_there_when_it_was_looked_for_is_released_once_that_is_gon
                 _ if method == "GET" && uri.contains("/jobs/j") => refusal(404),
                 _ => None,
             });
-            let shard = Shard::start(&api, &[], no_census(), vec![labelled(pod("p", "j"))]).await;
+            let shard = Shard::start(&api, &[], vec![labelled(pod("p", "j"))]).await;
             sleep(SOON).await;
             gone.store(1, Ordering::Relaxed);
             match vanishes {
@@ -404,7 +310,7 @@ fn an_orphan_that_a_finished_job_does_not_adopt_is_released() {
             }
             _ => None,
         });
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![orphan]).await;
+        let _shard = Shard::start(&api, &[job("j", json!({}))], vec![orphan]).await;
         sleep(4 * SOON).await;
         assert_eq!(api.count(&["PATCH", "/pods/p"]), 1);
     });
@@ -430,7 +336,7 @@ fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
             if is_live { list(150, &found) } else { None }
         });
         let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
-        let shard = Shard::start(&api, &[known.clone()], no_census(), counted).await;
+        let shard = Shard::start(&api, &[known.clone()], counted).await;
         sleep(4 * SOON).await;
         let (of_shard, deletions) = (&["GET", "yardmaster.dev%2Fshard"], &["DELETE", "/pods/"]);
         let before = api.count(of_shard);
@@ -475,8 +381,7 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
             });
             let (fence, extend) = lapsed();
             let cx = replica(&api, BUILT_IN_CONTROLLER);
-            let _shard =
-                Shard::start_fenced(cx, fence, &[job("j", json!({}))], no_census(), vec![found]).await;
+            let _shard = Shard::start_fenced(cx, fence, &[job("j", json!({}))], vec![found]).await;
             sleep(4 * SOON).await;
             assert_eq!(api.count(&["PATCH"]), 0, "adopted: {adopted}");
             extend();
@@ -514,7 +419,7 @@ fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
             let jobs = if leaves == "gone before" { vec![] } else { vec![job("j", json!({}))] };
             left.store(u64::from(jobs.is_empty()), Ordering::Relaxed);
             let pods = vec![ended, broken(labelled(pod("p", "j")))];
-            let shard = Shard::start(&api, &jobs, no_census(), pods).await;
+            let shard = Shard::start(&api, &jobs, pods).await;
             sleep(4 * SOON).await;
             let known = usize::from(!jobs.is_empty());
             assert_eq!(api.count(&["PATCH", "/pods/a"]), 1 - known, "{leaves}: it is held back");
@@ -546,7 +451,7 @@ fn a_list_that_never_succeeds_holds_up_no_other_job_in_doubt() {
             "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({"active": 1})))),
             _ => None,
         });
-        let shard = Shard::start(&api, &[manual_job(json!({"active": 1}))], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[manual_job(json!({"active": 1}))], vec![]).await;
         sleep(4 * SOON).await;
         assert!(api.count(&["own+in+%28m%29 "]) > 1, "it is in doubt: {:?}", api.sent());
         shard.job(&job("j", json!({"active": 1}))).await;

@@ -1,20 +1,19 @@
-//! Pods that exist and that the watch of their shard does not show: they have not got its label yet, or cannot be
-//! read. No Job is planned for while there is a pod of it that it has never known (invariant 9: known before
-//! planned).
+//! Pods that exist and that the watch of their shard does not show, or not in a form that can be read: they are read live. No
+//! Job is planned for while there is a pod of it that it has never known (invariant 9: known before planned).
+
+use std::sync::Arc;
 
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
 use super::jobs::JobEntry;
-use crate::actors::census::CensusTaken;
 use crate::actors::job_input::{JobInput, ListOrigin};
-use crate::actors::labelling::{Labelling, has_label_of};
 use crate::actors::release_with_job::ReleaseWithJob;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedPod, Unreadable};
-use crate::job::job_id::{JobId, JobMap, JobSet};
+use crate::job::job_id::{JobId, JobMap};
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::tidying::Tidying;
@@ -28,9 +27,7 @@ pub(super) struct UnseenPods {
     unknown: JobMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
-    /// Jobs of which it was reported that a pod cannot be labelled.
-    unlabelled: JobSet,
-    /// Pods that an answer has shown with the label, and its version. What the watch brings of them from before is old: a
+    /// Pods that a live read has shown, and their versions in it. What the watch brings of them from before is old: a
     /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
     answered: UidMap<u64>,
     /// The version that the watch has come to.
@@ -50,7 +47,7 @@ struct Unseen {
     known: bool,
     /// What is known of one that cannot be read.
     unreadable: Option<Unreadable>,
-    /// Labels it, or reads it again, until it is shown.
+    /// Reads it until that succeeds.
     _task: AbortOnDropHandle<()>,
 }
 
@@ -105,12 +102,6 @@ impl UnseenPods {
         self.pods.len()
     }
 
-    /// The number of Jobs of which a refused label was reported.
-    #[cfg(test)]
-    pub(super) fn unlabelled(&self) -> usize {
-        self.unlabelled.len()
-    }
-
     fn insert(&mut self, pod: Uid, unseen: Unseen) {
         let (job, known) = (unseen.job.clone(), unseen.known);
         self.remove(&pod);
@@ -139,16 +130,6 @@ impl UnseenPods {
         }
     }
 
-    /// The Job knows the pod, whether the watch shows it or not. Returns whether that is new.
-    fn is_known_now(&mut self, pod: &Uid, job: &JobId) -> bool {
-        let unseen = self.pods.get_mut(pod).filter(|unseen| unseen.job == *job);
-        let is_new = unseen.is_some_and(|unseen| !std::mem::replace(&mut unseen.known, true));
-        if is_new {
-            self.one_less_unknown(job);
-        }
-        is_new
-    }
-
     /// Whether a Job has pods that it has never known.
     pub(super) fn hold_back(&self, job: &JobId) -> bool {
         self.unknown.contains_key(job)
@@ -161,11 +142,6 @@ impl UnseenPods {
             self.pods.values_mut().filter(|unseen| unseen.job == *job).for_each(|unseen| unseen.known = true);
         }
         held
-    }
-
-    /// The shard has no such Job any more.
-    pub(super) fn job_removed(&mut self, job: &JobId) {
-        self.unlabelled.remove(job);
     }
 
     /// The Job is rebuilt, and knows none of its pods.
@@ -189,8 +165,7 @@ impl UnseenPods {
     }
 }
 
-/// A pod that was not seen, as it is now: it has the label of the shard, or can be read. `None`: it does not exist
-/// any more.
+/// A pod that was not seen, as it is now. `None`: it does not exist any more.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Shown {
@@ -198,85 +173,25 @@ pub(super) struct Shown {
     found: Option<Box<ObservedPod>>,
 }
 
-/// A pod is refused the label of its Job's shard.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(super) struct LabelRefused {
-    pod: Uid,
-    job: JobId,
-    message: String,
-}
-
 impl ShardActor {
-    /// Whether the pod has the label of this shard.
-    pub(super) fn is_labelled(&self, pod: &ObservedPod) -> bool {
-        has_label_of(pod, self.owned.id)
+    /// Whether the label of a pod may keep it from the watch of this shard.
+    pub(super) fn is_hidden(&self, pod: &ObservedPod) -> bool {
+        self.places.is_hidden_from(pod, self.owned.id)
     }
 
-    /// Takes in a pod that has no label of this shard, and names a Job of ours, or may name one: it gets the label, if the Job
-    /// exists. Until then the pod is held for that Job, whether the Job is known yet or not.
-    pub(super) fn label(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
-        let uid = pod.pod.uid.clone();
-        if self.unseen.holds(&uid, job, pod.pod.version) || self.pod_feed.is_draining() {
-            return;
-        }
-        let settling = (!self.jobs.contains_key(job)).then(|| Box::pin(self.orphan_pods.settle(pod, job)));
-        let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
-        let (shard, labelled, job_uid) = (ctx.address(), uid.clone(), job.clone());
-        let task = self.owned.unit.spawn("a labelling", async move {
-            let refused = |message| {
-                shard.do_send(LabelRefused { pod: labelled.clone(), job: job_uid.clone(), message })
-            };
-            let is_settled = match settling {
-                Some(settling) => !settling.await,
-                None => false,
-            };
-            let found = if is_settled { Ok(None) } else { Box::pin(labelling.hold(refused)).await };
-            if let Ok(found) = found {
-                shard.do_send(Shown { pod: labelled, found });
-            }
-        });
-        self.hide((uid, pod.pod.version), job, None, AbortOnDropHandle::new(task));
-    }
-
-    /// Takes in a pod without a known Job. One with the label of this shard waits until its Job is known, since the watch shows
-    /// its end. Any other that is tracked is held by a task. One that has ended and is not tracked needs nothing.
-    pub(super) fn without_job(&mut self, pod: Box<ObservedPod>, ctx: &Context<Self>) {
-        match pod.job().cloned() {
-            Some(job) if !self.is_labelled(&pod) => {
-                if pod.pod.tracked {
-                    self.label(&pod, &job, ctx);
-                }
-            }
-            _ => self.orphan_pods.consider_shown(pod),
+    /// Takes in that a live list has shown a pod of a Job. If its label hides it, it is read for the Job, which knows it then.
+    pub(super) fn found_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
+        let uid = &pod.pod.uid;
+        let is_known = self.pod_owners.job_of(uid) == Some(job) || pod.pod.is_done();
+        if self.is_hidden(pod) && !is_known && !self.unseen.holds(uid, job, pod.pod.version) {
+            self.read_live(pod, job, ctx);
         }
     }
 
-    /// A Job has a pod that the watch does not show: it gets its label, unless it needs none. `known`: the Job knows it.
-    pub(super) fn found_unlabelled(&mut self, pod: &ObservedPod, known: bool, ctx: &Context<Self>) {
-        let Some(job) = self.job_of(pod) else { return };
-        if self.lost_to(&pod.pod.uid, Some(&job)) {
-            self.no_longer_unseen(&pod.pod.uid);
-            self.pod_owners.remove(&pod.pod.uid);
-        }
-        if pod.pod.is_done() {
-            self.pod_owners.remove(&pod.pod.uid);
-        } else {
-            if known {
-                self.pod_owners.insert(pod.pod.uid.clone(), &job);
-                if self.unseen.is_known_now(&pod.pod.uid, &job) && !self.unseen.hold_back(&job) {
-                    self.no_longer_held_back(&job);
-                }
-            }
-            self.label(pod, &job, ctx);
-        }
-        self.show_held();
-    }
-
-    /// Whether a pod that was not seen has another controller than the Job that it was held for.
-    fn is_anothers(&self, pod: &ObservedPod) -> bool {
-        pod.controller.is_some()
-            && self.unseen.job_of(&pod.pod.uid).is_some_and(|held| pod.job() != Some(held))
+    fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
+        let (namespace, name) = (pod.namespace.clone(), pod.pod.name.clone());
+        let task = self.read_until_shown((namespace, name, pod.pod.uid.clone()), job, true, ctx);
+        self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
     }
 
     /// Takes in that a pod which is not seen is this Job's. If it was another's, that one does not wait for it any more, and
@@ -317,7 +232,7 @@ impl ShardActor {
             self.orphan_pods.forget(&pod.uid);
         }
         let Some(job) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
-        let is_ours = || self.cx.config.shards.shard_of(&job.uid().to_string()) == self.owned.id;
+        let is_ours = || self.places.of_job(job) == self.owned.id;
         if pod.has_left && !is_ours() {
             self.no_longer_ours(&pod.uid);
             return self.no_longer_unseen(&pod.uid);
@@ -326,7 +241,8 @@ impl ShardActor {
         let is_held = self.unseen.holds(&pod.uid, job, pod.version);
         let is_its = self.unseen.job_of(&pod.uid) == Some(job);
         if !is_held || (is_its && !self.unseen.is_unreadable(&pod.uid)) {
-            let task = self.read_again(pod, job, ctx);
+            let of = (pod.namespace.clone(), (&*pod.name).into(), pod.uid.clone());
+            let task = self.read_until_shown(of, job, false, ctx);
             self.hide((pod.uid.clone(), pod.version), job, Some(pod.clone()), task);
         }
         if self.jobs.contains_key(job) && self.unseen.reported.insert(pod.uid.clone()) {
@@ -348,26 +264,6 @@ impl ShardActor {
             shard.do_send(Shown { pod: pod.uid, found });
         });
         self.unseen.nameless.insert(uid, AbortOnDropHandle::new(task));
-    }
-
-    /// Takes in what has become of a pod that named no Job while it could not be read.
-    fn nameless_shown(&mut self, pod: &Uid, found: Option<Box<ObservedPod>>, ctx: &mut Context<Self>) {
-        if self.pod_feed.is_draining() {
-            return;
-        }
-        match found {
-            Some(found) if self.is_labelled(&found) => {
-                self.unseen.answered(&found.pod);
-                self.route_pod(found, ctx);
-            }
-            // It is another shard's, whose watch shows it.
-            Some(found) => {
-                self.doubts.pod_shown(pod, found.pod.version);
-                self.no_longer_ours(pod);
-            }
-            None => self.gone_unseen(pod),
-        }
-        self.show_held();
     }
 
     /// A pod is gone, and the watch may not have shown it.
@@ -416,25 +312,28 @@ impl ShardActor {
         }
     }
 
-    fn read_again(&self, pod: &Unreadable, job: &JobId, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
-        let (cx, shard) = (self.cx.clone(), ctx.address());
-        let release = ReleaseWithJob {
-            cx: cx.clone(),
-            fence: self.owned.fence.clone(),
-            namespace: pod.namespace.clone(),
-            name: (&*pod.name).into(),
-            pod: pod.uid.clone(),
-            job: job.clone(),
-        };
+    /// Reads a pod of a Job until that succeeds, for the first time `at_once` or after a pause. A pod that its Job leaves behind
+    /// counts as one that does not exist.
+    fn read_until_shown(
+        &self,
+        (namespace, name, pod): (Arc<str>, Box<str>, Uid),
+        job: &JobId,
+        at_once: bool,
+        ctx: &Context<Self>,
+    ) -> AbortOnDropHandle<()> {
+        let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
+        let release = ReleaseWithJob { cx: cx.for_job(job), fence, namespace, name, pod, job: job.clone() };
         AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
-            let pauses = cx.api_backoff();
-            let ReleaseWithJob { namespace, name, pod, .. } = &release;
-            // A pod that its Job leaves behind counts as one that does not exist.
+            let ReleaseWithJob { cx, namespace, name, pod, .. } = &release;
             let read = async || match cx.reads.find_pod(namespace, name, pod).await {
                 Err(ReadError::Unreadable(_)) if release.if_job_leaves().await => Ok(None),
                 read => read,
             };
-            let found = cx.rereads.until_readable(namespace, pauses, read).await;
+            let first = if at_once { Box::pin(read()).await.ok() } else { None };
+            let found = match first {
+                Some(found) => found,
+                None => Box::pin(cx.rereads.until_readable(namespace, cx.api_backoff(), read)).await,
+            };
             shard.do_send(Shown { pod: pod.clone(), found });
         }))
     }
@@ -446,14 +345,16 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that has left the watch, as it was before, or with another label. Returns whether it may still exist, and
-    /// only its label has been removed or changed: a pod with our finalizer is not gone before it is deleted, and seldom
-    /// while it runs. If it is gone, its labelling finds that out.
-    pub(super) fn has_lost_label(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
-        let exists = !pod.pod.deleting || pod.pod.phase == Phase::Running || !self.is_labelled(pod);
-        let stays = pod.pod.tracked && exists;
-        let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job));
-        job.inspect(|job| self.label(pod, job, ctx)).is_some()
+    /// Takes in a pod that has left the watch, as it was before. Returns whether it may still exist, and only its labels have
+    /// changed: a pod with our finalizer is not gone before it is deleted, and seldom while it runs. A live read tells.
+    pub(super) fn may_exist(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
+        let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
+        let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job)).cloned();
+        let Some(job) = job else { return false };
+        if !self.unseen.holds(&pod.pod.uid, &job, pod.pod.version) && !self.pod_feed.is_draining() {
+            self.read_live(pod, &job, ctx);
+        }
+        true
     }
 
     /// The pod is shown, or gone: its Job may have waited for that.
@@ -505,79 +406,28 @@ impl ShardActor {
             self.no_longer_held_back(job);
         }
     }
-
-    /// The Jobs and the pods without label are known: the pods with the label come next.
-    pub(super) fn begin_listing(&mut self, ctx: &Context<Self>) {
-        let CensusTaken { pods, unreadable } = std::mem::take(&mut self.census);
-        unreadable.iter().for_each(|pod| self.pod_unreadable(pod, ctx));
-        for pod in pods {
-            match self.job_of(&pod) {
-                Some(job) => self.label(&pod, &job, ctx),
-                None => self.without_job(pod, ctx),
-            }
-        }
-        self.list_pods(ctx);
-    }
-}
-
-impl Handler<CensusTaken> for ShardActor {
-    type Result = ();
-
-    fn handle(&mut self, census: CensusTaken, ctx: &mut Self::Context) {
-        self.census = census;
-        if self.pod_feed.census_taken() {
-            self.begin_listing(ctx);
-        }
-    }
 }
 
 impl Handler<Shown> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
-        if self.unseen.nameless.remove(&pod).is_some() && !self.unseen.contains(&pod) {
-            return self.nameless_shown(&pod, found, ctx);
-        }
         // The watch may have shown it meanwhile, and even its end.
-        if !self.unseen.contains(&pod) || self.pod_feed.is_draining() {
+        let is_awaited = self.unseen.nameless.remove(&pod).is_some() || self.unseen.contains(&pod);
+        if !is_awaited || self.pod_feed.is_draining() {
             return;
         }
         match found {
-            Some(found) if self.is_labelled(&found) => {
+            Some(found) => {
                 self.unseen.answered(&found.pod);
                 self.route_pod(found, ctx);
             }
-            Some(found) if found.pod.is_done() => self.route_pod(found, ctx),
-            Some(found) if self.is_anothers(&found) => match self.job_of(&found) {
-                Some(_) => self.found_unlabelled(&found, false, ctx),
-                None => self.route_pod(found, ctx),
-            },
-            Some(found) => match self.unseen.job_of(&pod).cloned() {
-                Some(job) if self.jobs.contains_key(&job) => {
-                    self.unseen.remove(&pod);
-                    self.label(&found, &job, ctx);
-                }
-                _ => self.route_pod(found, ctx),
-            },
             None => {
                 self.gone_unseen(&pod);
                 self.no_longer_unseen(&pod);
             }
         }
         self.show_held();
-    }
-}
-
-impl Handler<LabelRefused> for ShardActor {
-    type Result = ();
-
-    fn handle(&mut self, LabelRefused { pod, job, message }: LabelRefused, _: &mut Self::Context) {
-        let Some(seen) = self.jobs.get(&job).map(JobEntry::seen) else { return };
-        if !self.unseen.contains(&pod) || !self.unseen.unlabelled.insert(job.clone()) {
-            return;
-        }
-        let about = ObjectRef::job(&seen.namespace, &seen.name, job.uid());
-        self.warn(about, "UnlabelledPod", message);
     }
 }
 
@@ -614,12 +464,6 @@ mod tests {
         unseen.job_rebuilt(&b);
         assert_eq!(unseen.remove(&"4".into()), Some((b.clone(), false)));
         assert!(!unseen.hold_back(&b));
-        // It knows one after all, which counts once, and for no other Job.
-        unseen.insert("6".into(), unseen_of(&b, false));
-        assert!(!unseen.is_known_now(&"6".into(), &a) && unseen.hold_back(&b));
-        assert!(unseen.is_known_now(&"6".into(), &b) && !unseen.hold_back(&b));
-        assert!(!unseen.is_known_now(&"6".into(), &b));
-        assert_eq!(unseen.remove(&"6".into()), Some((b, true)));
         // It waits for no pod once it is gone.
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));

@@ -15,7 +15,6 @@ mod labels;
 mod lenient;
 mod meta;
 mod observed_job;
-mod outline;
 mod patch;
 mod pod;
 mod pod_spec;
@@ -36,7 +35,6 @@ pub use labels::Labels;
 pub(crate) use meta::{Bare, ListMeta, Versioned, version_number};
 pub use meta::{ControllerRef, ResourceVersion};
 pub use observed_job::{LONGEST_STATUSES, ObservedJob, Unserved};
-pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
     Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_ended_patch, untrack_patch,
     untrack_unchanged_patch,

@@ -15,6 +15,7 @@ use super::protobuf::{self, Message as _};
 use crate::job::job_id::JobId;
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
+    SHARD_LABEL,
 };
 use crate::job::pod::{BackoffRecord, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
 use crate::job::selector::Selector;
@@ -38,6 +39,11 @@ impl ObservedPod {
     /// The Job whose pod this is, if that Job exists. See [`JobId`].
     pub fn job(&self) -> Option<&JobId> {
         self.controller.as_ref()?.job()
+    }
+
+    /// Whether it has our finalizer, or the label of a shard.
+    pub fn has_marks(&self) -> bool {
+        self.pod.tracked || self.labels.get(SHARD_LABEL).is_some()
     }
 
     /// The pod as the rules look at it, for a Job with this selector.

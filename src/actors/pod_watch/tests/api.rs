@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::cluster::transport::{ByteStream, Transport, TransportError};
-use crate::job::names::SHARD_LABEL;
+use crate::job::names::{EXTERNAL_FINALIZER, SHARD_LABEL};
 use crate::sharding::ShardCount;
 
 /// Time between two bookmarks.
@@ -54,9 +54,17 @@ struct State {
 
 #[derive(Clone)]
 struct Pod {
-    label: u32,
+    home: u32,
+    /// The shard in its label, if it has one.
+    label: Option<u32>,
     version: u64,
     object: Value,
+}
+
+impl Pod {
+    fn is_of(&self, shard: u32) -> bool {
+        self.home == shard
+    }
 }
 
 /// A change of one pod.
@@ -69,7 +77,7 @@ struct Change {
 
 impl Change {
     /// The event that a watch shows whose selector matches these labels.
-    fn event(&self, matches: impl Fn(u32) -> bool) -> Option<String> {
+    fn event(&self, matches: impl Fn(Option<u32>) -> bool) -> Option<String> {
         let matched = |pod: &Option<Pod>| pod.clone().filter(|pod| matches(pod.label));
         let (kind, mut object) = match (matched(&self.before), matched(&self.after)) {
             (None, None) => return None,
@@ -98,9 +106,12 @@ impl Drop for Open {
     }
 }
 
-fn matches(selector: &str, label: u32) -> bool {
-    let named = selector.split_once(" in (").map(|(_, named)| named.trim_end_matches(')'));
-    named.is_none_or(|named| named.split(',').any(|number| number == label.to_string()))
+/// Whether a selector that leaves out some shards selects a pod with this label.
+fn matches(selector: &str, label: Option<u32>) -> bool {
+    let others = selector.split_once(" notin (").map(|(_, others)| others.trim_end_matches(')'));
+    let is_other =
+        |label: u32| others.is_some_and(|others| others.split(',').any(|number| number == label.to_string()));
+    label.is_none_or(|label| !is_other(label))
 }
 
 fn bookmark(version: u64, ends_list: bool) -> String {
@@ -110,17 +121,18 @@ fn bookmark(version: u64, ends_list: bool) -> String {
 }
 
 /// The UID of a Job of this shard.
-fn job_of(home: u32) -> String {
+pub(super) fn job_of(home: u32) -> String {
     let count = ShardCount::new(super::SHARDS).unwrap();
     (0..).map(|n| format!("job-{n}")).find(|uid| count.shard_of(uid).0 == home).unwrap()
 }
 
-/// A pod of a Job whose shard is `home`, with the label of a shard.
-pub(super) fn pod(name: &str, home: u32, label: u32, version: u64) -> Value {
+/// A pod of a Job whose shard is `home`, with the label of a shard or without.
+pub(super) fn pod(name: &str, home: u32, label: Option<u32>, version: u64) -> Value {
     let job = job_of(home);
+    let labels = label.map(|label| json!({SHARD_LABEL: label.to_string()}));
     json!({"metadata": {
         "name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
-        "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {SHARD_LABEL: label.to_string()},
+        "creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels, "finalizers": [EXTERNAL_FINALIZER],
         "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true},
         ],
@@ -143,9 +155,10 @@ impl Api {
         self.0.turned.send_replace((state.version, state.broken));
     }
 
-    /// Creates or changes a pod of a Job whose shard is `home`, with the label of a shard.
-    pub(super) fn apply(&self, name: &str, home: u32, label: u32) {
-        self.change(name, |_, version| Some(Pod { label, version, object: pod(name, home, label, version) }));
+    /// Creates or changes a pod of a Job whose shard is `home`, with the label of a shard or without.
+    pub(super) fn apply(&self, name: &str, home: u32, label: Option<u32>) {
+        let object = |version| pod(name, home, label, version);
+        self.change(name, |_, version| Some(Pod { home, label, version, object: object(version) }));
     }
 
     pub(super) fn delete(&self, name: &str) {
@@ -182,18 +195,19 @@ impl Api {
         self.turned(&state);
     }
 
-    /// The pods with the label of a shard, and their versions.
+    /// The pods of a shard that its label does not hide from it, and their versions.
     pub(super) fn pods_of(&self, shard: u32) -> BTreeMap<String, u64> {
         let state = self.0.state.lock().unwrap();
-        let of_shard = state.pods.iter().filter(|(_, pod)| pod.label == shard);
+        let of_shard = state.pods.iter().filter(|(_, pod)| pod.is_of(shard));
         of_shard.map(|(name, pod)| (name.clone(), pod.version)).collect()
     }
 
     /// The versions of the changes that a watch of the shard alone shows.
     pub(super) fn changes_of(&self, shard: u32, after: u64) -> Vec<u64> {
         let state = self.0.state.lock().unwrap();
+        let is_of = |pod: &Option<Pod>| pod.as_ref().is_some_and(|pod| pod.is_of(shard));
         let shown =
-            |change: &&Change| change.version > after && change.event(|label| label == shard).is_some();
+            |change: &&Change| change.version > after && (is_of(&change.before) || is_of(&change.after));
         state.changes.iter().filter(shown).map(|change| change.version).collect()
     }
 

@@ -21,7 +21,7 @@ fn a_job_of_another_controller_is_deleted_once_a_fence_that_has_lapsed_is_extend
             _ => None,
         });
         let (fence, extend) = lapsed();
-        let shard = Shard::start_fenced(with_ttl(&api), fence, &[], no_census(), vec![]).await;
+        let shard = Shard::start_fenced(with_ttl(&api), fence, &[], vec![]).await;
         shard.foreign(&finished(20, Some(0))).await;
         sleep(4 * SOON).await;
         assert_eq!(api.count(&["DELETE"]), 0);
@@ -39,7 +39,7 @@ fn the_deletion_of_a_job_of_another_controller_is_not_sent_again_before_it_is_an
             "GET" if uri.contains("/jobs/f") => Some((200, finished(20, Some(0)))),
             _ => None,
         });
-        let shard = Shard::start_fenced(with_ttl(&api), Fence::unlimited(), &[], no_census(), vec![]).await;
+        let shard = Shard::start_fenced(with_ttl(&api), Fence::unlimited(), &[], vec![]).await;
         for version in [10, 20, 20] {
             shard.foreign(&finished(version, Some(0))).await;
             sleep(4 * SOON).await;
@@ -65,8 +65,7 @@ fn the_latest_version_decides_whether_a_job_of_another_controller_is_deleted() {
                 "DELETE" => Some((200, json!({}))),
                 _ => None,
             });
-            let shard =
-                Shard::start_fenced(with_ttl(&api), Fence::unlimited(), &[], no_census(), vec![]).await;
+            let shard = Shard::start_fenced(with_ttl(&api), Fence::unlimited(), &[], vec![]).await;
             shard.foreign(&finished(20, seen)).await;
             sleep(SOON).await;
             answered.store(1, Ordering::Relaxed);

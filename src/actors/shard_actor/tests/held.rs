@@ -6,9 +6,6 @@ use actix::MessageResult;
 use super::foreign_jobs::finished;
 use super::*;
 
-/// Time in which all that is refused is tried again.
-const LATER: Duration = Duration::from_secs(200);
-
 #[derive(Message)]
 #[rtype(result = "HeldPods")]
 struct Held;
@@ -19,16 +16,18 @@ struct HeldPods {
     waiting: usize,
     releasing: usize,
     unseen: usize,
+    strangers: usize,
 }
 
-const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0 };
+const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0, strangers: 0 };
 
 impl Handler<Held> for ShardActor {
     type Result = MessageResult<Held>;
 
     fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
         let [waiting, releasing] = self.orphan_pods.held();
-        MessageResult(HeldPods { waiting, releasing, unseen: self.unseen.held() })
+        let (unseen, strangers) = (self.unseen.held(), self.strangers.len());
+        MessageResult(HeldPods { waiting, releasing, unseen, strangers })
     }
 }
 
@@ -42,8 +41,6 @@ struct HeldJobs {
     known: usize,
     /// Those on the board.
     waiting: usize,
-    /// Those of which a refused label was reported.
-    unlabelled: usize,
     /// Those that need their pods shown again.
     to_show: usize,
 }
@@ -53,8 +50,7 @@ impl Handler<HeldOfJobs> for ShardActor {
 
     fn handle(&mut self, _: HeldOfJobs, _: &mut Self::Context) -> Self::Result {
         let (known, (waiting, _)) = (self.jobs.len(), self.owned.waits.read());
-        let (unlabelled, to_show) = (self.unseen.unlabelled(), self.doubts.to_show());
-        MessageResult(HeldJobs { known, waiting, unlabelled, to_show })
+        MessageResult(HeldJobs { known, waiting, to_show: self.doubts.to_show() })
     }
 }
 
@@ -73,31 +69,24 @@ fn ended(mut pod: Value) -> Value {
     at(120, "Failed", pod)
 }
 
-fn census(pod: &Value) -> CensusTaken {
-    CensusTaken { pods: [observed_pod(pod)].into(), ..no_census() }
-}
-
-/// A webhook holds up the writes of the namespace, and the pods are deleted while their labels wait: another replica's watch
-/// shows that.
+/// They left the watch while they were not being deleted, so only their labels may have changed.
 #[test]
-fn a_pod_that_is_deleted_while_its_label_waits_is_not_kept() {
+fn pods_that_are_gone_though_they_were_not_being_deleted_are_not_kept() {
     run(async {
         let api = TestApi::new(|method, uri| match method {
             "GET" if uri.contains("/pods/p") => refusal(404),
             _ => None,
         });
-        let shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![]).await;
-        let strays = (0..1_000).map(|number| {
-            let mut stray = at(110 + number, "Pending", pod(&format!("p{number}"), "j"));
-            stray["metadata"]["labels"]["yardmaster.dev/shard"] = "1".into();
-            Change::Deleted(observed_pod(&stray))
+        let api = api.after(2 * SOON);
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], vec![]).await;
+        let left = (0..1_000).map(|number| {
+            Change::Deleted(observed_pod(&at(110 + number, "Pending", pod(&format!("p{number}"), "j"))))
         });
-        shard.watched(strays.collect()).await;
+        shard.watched(left.collect()).await;
         sleep(SOON).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen: 1_000, ..NONE });
-        sleep(Duration::from_secs(40)).await;
+        sleep(Duration::from_secs(200)).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), NONE);
-        assert!(api.count(&["PATCH"]) < 500, "the writes that waited do not leave");
     });
 }
 
@@ -111,7 +100,7 @@ fn a_pod_that_cannot_be_read_when_it_is_deleted_is_not_kept() {
             "GET" if of_pod(method, uri, "p") && is_gone.load(Ordering::Relaxed) > 0 => refusal(404),
             _ => None,
         });
-        let shard = Shard::start(&api, &[], no_census(), vec![labelled(pod("p", "x"))]).await;
+        let shard = Shard::start(&api, &[], vec![labelled(pod("p", "x"))]).await;
         sleep(SOON).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { waiting: 1, ..NONE });
         gone.store(1, Ordering::Relaxed);
@@ -122,40 +111,11 @@ fn a_pod_that_cannot_be_read_when_it_is_deleted_is_not_kept() {
     });
 }
 
-/// A webhook refuses the label. The pod ends when its Job is gone, or is gone itself.
-#[test]
-fn a_pod_that_is_refused_its_label_is_not_kept_for_a_job_that_is_gone() {
-    for ends in ["ended", "gone"] {
-        run(async move {
-            let (over, is_over) = switch();
-            let api = TestApi::new(move |method, uri| match (method, is_over.load(Ordering::Relaxed)) {
-                ("PATCH", _) if uri.contains("/pods/p") => refusal(403),
-                ("GET", 0) if of_pod(method, uri, "p") => Some((200, at(110, "Running", pod("p", "j")))),
-                ("GET", _) if of_pod(method, uri, "p") && ends == "ended" => {
-                    Some((200, ended(pod("p", "j"))))
-                }
-                ("GET", 0) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
-                ("GET", _) => refusal(404),
-                _ => None,
-            });
-            let shard = Shard::start(&api, &[job("j", json!({}))], census(&pod("p", "j")), vec![]).await;
-            sleep(SOON).await;
-            assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen: 1, ..NONE }, "{ends}");
-            over.store(1, Ordering::Relaxed);
-            shard.0.send(JobVanished("j".into())).await.unwrap();
-            sleep(LATER).await;
-            assert_eq!(shard.0.send(Describe).await.unwrap().jobs, 0, "{ends}");
-            assert_eq!(shard.0.send(Held).await.unwrap(), NONE, "{ends}: {:?}", api.sent());
-        });
-    }
-}
-
 /// Its Job is another controller's, or gone, or not known yet.
 #[test]
-fn a_pod_in_a_census_whose_job_is_not_known_is_kept_only_while_its_job_may_become_known() {
+fn a_pod_without_label_whose_job_is_not_known_waits_for_it_and_is_released_if_it_is_gone() {
     for owner in ["another's", "gone", "ours"] {
         run(async move {
-            let (gone, is_gone) = switch();
             let api = TestApi::new(move |method, uri| match method {
                 "GET" if uri.contains("/jobs/j") && owner == "gone" => refusal(404),
                 "GET" if uri.contains("/jobs/j") => {
@@ -165,28 +125,25 @@ fn a_pod_in_a_census_whose_job_is_not_known_is_kept_only_while_its_job_may_becom
                     }
                     Some((200, found))
                 }
-                "PATCH" if uri.contains("/pods/p") && owner == "gone" => Some((200, ended(pod("p", "j")))),
-                "PATCH" if uri.contains("/pods/p") => refusal(403),
-                "GET" if of_pod(method, uri, "p") => match is_gone.load(Ordering::Relaxed) {
-                    0 => Some((200, at(110, "Running", pod("p", "j")))),
-                    _ => refusal(404),
-                },
+                "PATCH" if uri.contains("/pods/p") => Some((200, ended(pod("p", "j")))),
                 _ => None,
             });
-            let shard = Shard::start(&api, &[], census(&pod("p", "j")), vec![]).await;
+            let running = at(110, "Running", pod("p", "j"));
+            let shard = Shard::start(&api, &[], vec![running.clone()]).await;
             sleep(4 * SOON).await;
-            let unseen = usize::from(owner == "ours");
-            assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen, ..NONE }, "{owner}");
-            assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), usize::from(owner == "gone"));
+            let releases = api.count(&["PATCH", "deleteFromPrimitiveList"]);
+            assert_eq!(releases, usize::from(owner == "gone"), "{owner}");
+            assert_eq!(shard.0.send(Held).await.unwrap().waiting, 1, "{owner}");
             if owner == "ours" {
                 shard.job(&job("j", json!({}))).await;
                 sleep(4 * SOON).await;
-                assert_eq!(api.count(CREATION), 0, "the pod holds its Job back");
+                assert_eq!(api.count(CREATION), 0, "it has that pod");
             }
-            gone.store(1, Ordering::Relaxed);
-            sleep(LATER).await;
+            let mut gone = at(130, "Failed", running);
+            gone["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            shard.watched(vec![Change::Deleted(observed_pod(&gone))]).await;
+            sleep(4 * SOON).await;
             assert_eq!(shard.0.send(Held).await.unwrap(), NONE, "{owner}: {:?}", api.sent());
-            assert_eq!(api.count(CREATION) > 0, owner == "ours", "{owner}");
         });
     }
 }
@@ -200,7 +157,7 @@ fn releases_that_have_ended_are_not_kept() {
             "GET" if uri.contains("/pods/") => refusal(404),
             _ => None,
         });
-        let shard = Shard::start(&api, &[], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[], vec![]).await;
         for number in 0..100 {
             let mut orphan = pod(&format!("p{number}"), "j");
             orphan["metadata"]["ownerReferences"] = json!([]);
@@ -219,7 +176,7 @@ fn releases_that_have_ended_are_not_kept() {
 fn a_finished_job_that_waits_for_a_pod_leaves_the_board_when_it_is_gone() {
     run(async {
         let api = TestApi::new(|_, _| None);
-        let shard = Shard::start(&api, &[finished(10, None)], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[finished(10, None)], vec![]).await;
         shard.watched(vec![change(&broken(labelled(pod("p", "f"))))]).await;
         assert_eq!(shard.held_jobs().await, HeldJobs { known: 1, waiting: 1, ..HeldJobs::default() });
         shard.vanished("f").await;
@@ -227,36 +184,11 @@ fn a_finished_job_that_waits_for_a_pod_leaves_the_board_when_it_is_gone() {
     });
 }
 
-/// The API server has yet to refuse the label when the Job leaves, and does not say whether the Job is there.
-#[test]
-fn a_job_of_which_a_refused_label_was_reported_while_it_left_is_forgotten_when_it_is_gone() {
-    run(async {
-        let (allowed, is_allowed) = switch();
-        let api = TestApi::new(move |method, uri| match method {
-            _ if uri.contains("/pods/") && is_allowed.load(Ordering::Relaxed) == 1 => refusal(404),
-            "PATCH" if uri.contains("/pods/") => refusal(403),
-            "GET" if of_pod(method, uri, "p") => Some((200, at(110, "Running", pod("p", "j")))),
-            "GET" if uri.contains("/jobs/j") => refusal(500),
-            _ => None,
-        });
-        let api = api.after(SOON);
-        let held = vec![labelled(at(90, "Running", pod("q", "j")))];
-        let shard = Shard::start(&api, &[job("j", json!({}))], census(&pod("p", "j")), held).await;
-        shard.vanished("j").await;
-        sleep(20 * SOON).await;
-        let held = shard.held_jobs().await;
-        assert_eq!((held.known, held.unlabelled), (1, 1), "{:?}", api.sent());
-        allowed.store(1, Ordering::Relaxed);
-        sleep(LATER).await;
-        assert_eq!(shard.held_jobs().await, HeldJobs::default(), "{:?}", api.sent());
-    });
-}
-
 #[test]
 fn a_job_that_is_gone_before_its_list_turns_out_to_be_old_is_forgotten() {
     run(async {
         let api = TestApi::new(|_, uri| if is_live(uri) { list(50, &[]) } else { None }).after(2 * SOON);
-        let shard = Shard::start(&api, &[finished(10, None)], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[finished(10, None)], vec![]).await;
         shard.0.send(JobReport::Relist("f".into())).await.unwrap();
         sleep(SOON).await;
         assert_eq!(api.count(LIVE_LIST), 1);
@@ -275,8 +207,8 @@ enum Fate {
     Gone,
     /// Each names another Job. The reads of these hang.
     Unread,
-    /// They name a Job of ours that is not known yet, and have the label of another shard. Their labels hang.
-    Labelled,
+    /// They name a Job of another shard, and have the label of this one. Their labels hang.
+    Strangers,
 }
 
 /// Most bytes at a time while a shard holds this many pods.
@@ -288,20 +220,22 @@ fn most_bytes(pods: u64, fate: Fate) -> u64 {
                 "GET" if uri.contains("/jobs/f") && is_gone.load(Ordering::Relaxed) > 0 => refusal(404),
                 "GET" if uri.contains("/jobs/f") && !matches!(fate, Fate::Unread) => {
                     let mut seen = job("f", json!({}));
-                    if !matches!(fate, Fate::Labelled) {
-                        seen["spec"]["managedBy"] = "a/b".into();
-                    }
+                    seen["spec"]["managedBy"] = "a/b".into();
                     Some((200, seen))
                 }
                 _ => None,
             });
-            let shard = Shard::start(&api, &[], no_census(), vec![]).await;
+            let shard = match fate {
+                Fate::Strangers => strangers::of_two(ShardId(0), &api, &[], vec![]).await,
+                _ => Shard::start(&api, &[], vec![]).await,
+            };
             for number in 0..pods {
-                let of = if matches!(fate, Fate::Unread) { format!("f{number}") } else { "f".to_owned() };
-                let mut held = labelled(at(110, "Running", pod(&format!("p{number}"), &of)));
-                if matches!(fate, Fate::Labelled) {
-                    held["metadata"]["labels"]["yardmaster.dev/shard"] = "7".into();
-                }
+                let of = match fate {
+                    Fate::Unread => format!("f{number}"),
+                    Fate::Strangers => strangers::job_of(1),
+                    Fate::Others | Fate::Gone => "f".to_owned(),
+                };
+                let held = labelled(at(110, "Running", pod(&format!("p{number}"), &of)));
                 shard.watched(vec![applied(&held)]).await;
                 if number % 100 == 0 {
                     sleep(SOON).await;
@@ -311,11 +245,11 @@ fn most_bytes(pods: u64, fate: Fate) -> u64 {
             if matches!(fate, Fate::Gone) {
                 gone.store(1, Ordering::Relaxed);
                 let job = JobId::new("n".into(), "f".into(), "f".into());
-                shard.0.send(ForeignJobVanished(job)).await.unwrap();
+                shard.0.send(JobVanished(job)).await.unwrap();
                 sleep(SOON).await;
             }
             let writes = api.count(&["PATCH"]);
-            assert_eq!(writes > 0, matches!(fate, Fate::Gone | Fate::Labelled), "{fate:?}: {writes}");
+            assert_eq!(writes > 0, matches!(fate, Fate::Gone | Fate::Strangers), "{fate:?}: {writes}");
         });
     });
     used.bytes_max
@@ -324,7 +258,7 @@ fn most_bytes(pods: u64, fate: Fate) -> u64 {
 /// A tenant may have as many such pods as it likes.
 #[test]
 fn many_pods_take_little_memory_each() {
-    let limits = [(Fate::Others, 2000), (Fate::Gone, 3600), (Fate::Unread, 6000), (Fate::Labelled, 6000)];
+    let limits = [(Fate::Others, 2000), (Fate::Gone, 3600), (Fate::Unread, 6000), (Fate::Strangers, 6000)];
     for (fate, limit) in limits {
         let each = (most_bytes(2500, fate) - most_bytes(500, fate)) / 2000;
         assert!(each < limit, "{fate:?}: {each} bytes");

@@ -17,7 +17,7 @@ fn pods_of_a_large_template_are_made_of_the_job_as_it_is_now() {
             "GET" if uri.contains("/jobs/j") => Some((200, large())),
             _ => None,
         });
-        let _shard = Shard::start(&api, &[large()], no_census(), vec![]).await;
+        let _shard = Shard::start(&api, &[large()], vec![]).await;
         sleep(SOON).await;
         assert_eq!(api.count(&["POST /api/v1/namespaces/n/pods", r#""big":"xxx"#]), 1);
     });
@@ -41,7 +41,7 @@ fn pods_of_a_large_template_wait_until_their_job_can_be_read() {
                 },
                 _ => None,
             });
-            let _shard = Shard::start(&api, &[large()], no_census(), vec![]).await;
+            let _shard = Shard::start(&api, &[large()], vec![]).await;
             sleep(SOON).await;
             assert_eq!(api.count(CREATION), 0);
             now_read.store(1, Ordering::Relaxed);

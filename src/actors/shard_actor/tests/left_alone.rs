@@ -47,7 +47,7 @@ fn a_job_that_is_left_alone_is_not_touched_and_counts_its_pods_once_it_is_served
                 "PATCH" if uri.contains("/jobs/j") => refusal(409),
                 _ => None,
             });
-            let shard = Shard::start(&api, &[job_at(100)], no_census(), vec![running("p")]).await;
+            let shard = Shard::start(&api, &[job_at(100)], vec![running("p")]).await;
             sleep(SOON).await;
             if ends_before {
                 shard.0.do_send(Pods {
@@ -97,7 +97,7 @@ fn the_pods_of_a_job_that_is_left_alone_are_released_when_it_is_deleted() {
             };
             let api = TestApi::new(answer);
             let jobs = if was_served { vec![job_at(100)] } else { vec![] };
-            let shard = Shard::start(&api, &jobs, no_census(), vec![running("p")]).await;
+            let shard = Shard::start(&api, &jobs, vec![running("p")]).await;
             if !was_served {
                 shard.0.send(left_alone(&job_at(105))).await.unwrap();
             }
@@ -157,7 +157,7 @@ fn what_a_halted_actor_has_asked_for_waits_no_longer() {
         });
         let cx = replica(&api, BUILT_IN_CONTROLLER);
         let metrics = cx.metrics.clone();
-        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[suspended(100)], no_census(), pods).await;
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[suspended(100)], pods).await;
         sleep(SOON).await;
         let first = waiting(&metrics);
         assert!(first > 50, "{first} wait");

@@ -51,7 +51,7 @@ fn a_pod_that_is_not_seen_holds_its_job_back_although_the_actor_before_knew_it()
             });
             let (cx, panics) = shaky(&api);
             let pods = vec![running.clone()];
-            let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], no_census(), pods).await;
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], pods).await;
             sleep(SOON).await;
             if !before {
                 panic_at(&panics, &shard).await;
@@ -93,7 +93,7 @@ fn a_pod_that_only_the_actor_before_was_shown_is_shown_again() {
         let (cx, panics) = shaky(&api);
         let pods = vec![labelled(at(90, "Pending", pod("p", "j")))];
         let jobs = [with_a_pod(), manual_job(json!({"active": 1}))];
-        let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), pods).await;
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, pods).await;
         sleep(4 * SOON).await;
         shard.watched(vec![applied(&running)]).await;
         panic_at(&panics, &shard).await;
@@ -117,13 +117,13 @@ fn a_rebuilt_job_that_doubts_a_deletion_meanwhile_is_shown_its_pods_all_the_same
             let answer = move |method: &str, uri: &str| match method {
                 "GET" if is_live(uri) => lists.next().and_then(|pods| list(150, &pods)),
                 "GET" if uri.contains("/jobs/j") => Some((200, with_a_pod())),
-                "PATCH" if of_pod(method, uri, "q") => refusal(404),
+                _ if of_pod(method, uri, "q") => refusal(404),
                 _ => None,
             };
             let api = TestApi::new(answer).after(Duration::from_millis(100));
             let (cx, panics) = shaky(&api);
             let jobs = [with_a_pod()];
-            let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), vec![running]).await;
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, vec![running]).await;
             sleep(SOON).await;
             panic_at(&panics, &shard).await;
             while api.count(LIVE_LIST) == 0 {
@@ -166,7 +166,7 @@ fn a_pod_without_owner_that_only_the_actor_before_was_shown_is_adopted_or_releas
             });
             let (cx, panics) = shaky(&api);
             let jobs = [with_a_pod()];
-            let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), vec![orphan]).await;
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, vec![orphan]).await;
             sleep(SOON).await;
             panic_at(&panics, &shard).await;
             if gone {
@@ -192,7 +192,7 @@ fn a_job_whose_actor_panics_when_it_is_left_alone_is_rebuilt_after_a_pause() {
         });
         let (cx, panics) = shaky(&api);
         let pods = vec![labelled(at(110, "Running", pod("p", "j")))];
-        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], no_census(), pods).await;
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], pods).await;
         sleep(SOON).await;
         panics.store(1, Ordering::Relaxed);
         for version in [130, 131, 140] {
@@ -232,7 +232,7 @@ fn pods_that_were_shown_long_ago_are_shown_again_although_others_keep_lists_in_p
         });
         let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
         let jobs = [known.clone(), manual_job(json!({"active": 1}))];
-        let shard = Shard::start(&api, &jobs, no_census(), vec![]).await;
+        let shard = Shard::start(&api, &jobs, vec![]).await;
         sleep(4 * SOON).await;
         shard.watched(failed.iter().map(applied).collect()).await;
         sleep(4 * SOON).await;

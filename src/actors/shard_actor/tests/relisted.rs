@@ -3,7 +3,7 @@
 use super::*;
 
 /// The lists and watches of the shard.
-const OF_SHARD: &[&str] = &["GET", "yardmaster.dev%2Fshard"];
+const OF_SHARD: &[&str] = &["GET /api/v1/pods?labelSelector=&watch=true"];
 
 /// The Job `j`, which wants three pods, one at a time, as somebody has written it: of which so many have succeeded.
 fn written(version: u64, succeeded: u64) -> Value {
@@ -26,7 +26,7 @@ fn foreign_statuses_of_one_job_take_no_pods_from_another() {
                 false => None,
             });
             let jobs = [written(10, 0)];
-            let shard = Shard::start(&api, &jobs, no_census(), vec![running("p", 90)]).await;
+            let shard = Shard::start(&api, &jobs, vec![running("p", 90)]).await;
             sleep(SOON).await;
             let before = api.count(OF_SHARD);
             if listing {
@@ -67,7 +67,7 @@ fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
                 false => None,
             });
             let jobs = [written(10, 0)];
-            let shard = Shard::start(&api, &jobs, no_census(), vec![running("p", 90)]).await;
+            let shard = Shard::start(&api, &jobs, vec![running("p", 90)]).await;
             sleep(SOON).await;
             shard.job(&written(202, 1)).await;
             sleep(SOON).await;
@@ -102,7 +102,7 @@ fn a_job_that_somebody_else_has_managed_unseen_counts_no_pods_from_an_older_view
                 _ => None,
             });
             let first = if doubted { running("p", 90) } else { running("q", 90) };
-            let shard = Shard::start(&api, &[], no_census(), vec![first]).await;
+            let shard = Shard::start(&api, &[], vec![first]).await;
             if listing {
                 shard.watched(vec![Change::Restarted]).await;
                 shard.job(&known).await;
@@ -126,22 +126,22 @@ fn a_job_that_somebody_else_has_managed_unseen_counts_no_pods_from_an_older_view
 
 /// While the shard's watch was cut, somebody has changed the pod's label, and its owner was taken off.
 #[test]
-fn a_pod_with_another_label_and_without_controller_is_adopted_or_released() {
+fn a_pod_with_another_label_and_without_controller_is_adopted_if_its_job_exists() {
     for (own, exists) in [(false, true), (false, false), (true, true), (true, false)] {
         run(async move {
             let (cut, is_cut) = switch();
             let known = if own { manual_job(up_to_date(0)) } else { job("j", up_to_date(0)) };
             let name = known["metadata"]["name"].as_str().unwrap().to_owned();
             let mut pod = at(90, "Running", pod("p", &name));
+            pod["metadata"]["labels"]["yardmaster.dev/shard"] = "1".into();
             if own {
                 pod["metadata"]["labels"]["own"] = "m".into();
             }
             let mut orphan = at(150, "Running", pod.clone());
             orphan["metadata"]["ownerReferences"] = json!([]);
-            orphan["metadata"]["labels"]["yardmaster.dev/shard"] = "999".into();
-            let adopted = labelled(at(160, "Running", pod.clone()));
-            let (pod, found) = (labelled(pod), known.clone());
-            let listed = pod.clone();
+            orphan["metadata"]["labels"]["yardmaster.dev/shard"] = "0".into();
+            let adopted = at(160, "Running", pod.clone());
+            let (listed, found) = (pod.clone(), known.clone());
             let api = TestApi::new(move |method, uri| match (method, is_cut.load(Ordering::Relaxed)) {
                 ("GET", 0) if uri.contains("own+in") && !uri.contains("watch") => {
                     list(100, std::slice::from_ref(&listed))
@@ -155,14 +155,16 @@ fn a_pod_with_another_label_and_without_controller_is_adopted_or_released() {
                 ("PATCH", _) if uri.contains("/pods/p") => Some((200, adopted.clone())),
                 _ => None,
             });
-            let shard = Shard::start(&api, &[known], no_census(), vec![pod]).await;
+            // The shard of these Jobs.
+            let shard = strangers::of_two(ShardId(1), &api, &[known], vec![pod]).await;
             sleep(SOON).await;
             cut.store(1, Ordering::Relaxed);
             shard.listed(190, vec![]).await;
             sleep(4 * SOON).await;
             let [adoptions, releases] = ["ownerReferences", "deleteFromPrimitiveList"]
                 .map(|what| api.count(&["PATCH", "/pods/p", what]));
-            let expected = if exists { (1, 0) } else { (0, 1) };
+            // The shard of its label releases it.
+            let expected = (usize::from(exists), 0);
             assert_eq!((adoptions, releases), expected, "own: {own}, exists: {exists}: {:?}", api.sent());
             assert_eq!(api.count(CREATION), 0, "own: {own}, exists: {exists}");
         });
@@ -178,7 +180,7 @@ fn a_pod_that_waits_for_its_job_is_forgotten_when_a_list_does_not_show_it() {
                 (method == "GET" && uri.contains("/jobs/j")).then(|| (200, job("j", json!({}))))
             });
             let p = running("p", 90);
-            let shard = Shard::start(&api, &[], no_census(), vec![p.clone()]).await;
+            let shard = Shard::start(&api, &[], vec![p.clone()]).await;
             sleep(SOON).await;
             shard.watched(vec![Change::Restarted]).await;
             if during {
@@ -211,7 +213,7 @@ fn a_pod_with_another_label_that_somebody_else_has_counted_is_not_counted_from_a
             _ => None,
         });
         let ended = at(150, "Succeeded", running("p", 0));
-        let shard = Shard::start(&api, &[written(10, 0)], no_census(), vec![running("p", 90)]).await;
+        let shard = Shard::start(&api, &[written(10, 0)], vec![running("p", 90)]).await;
         sleep(SOON).await;
         shard.watched(vec![applied(&ended)]).await;
         shard.job(&written(202, 1)).await;
@@ -242,7 +244,7 @@ fn a_pod_that_a_list_shows_with_its_label_again_is_not_forgotten_for_what_the_wa
             let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
             known["metadata"]["resourceVersion"] = "95".into();
             let before = vec![failed("old", 90, 1), failed("new", 91, 2)];
-            let shard = Shard::start(&api, &[known.clone()], no_census(), before).await;
+            let shard = Shard::start(&api, &[known.clone()], before).await;
             sleep(4 * SOON).await;
             known["metadata"]["resourceVersion"] = "160".into();
             known["metadata"]["annotations"] = json!({"yardmaster.dev/failed-pods-limit": "1"});
@@ -272,7 +274,7 @@ fn a_running_pod_that_a_list_shows_with_its_label_again_stays_with_its_job_until
             pod
         };
         let api = TestApi::new(move |_, uri| if is_live(uri) { list(180, &[at(150)]) } else { None });
-        let shard = Shard::start(&api, &[written(10, 0)], no_census(), vec![at(90)]).await;
+        let shard = Shard::start(&api, &[written(10, 0)], vec![at(90)]).await;
         sleep(SOON).await;
         shard.job(&written(160, 1)).await;
         sleep(4 * SOON).await;
@@ -300,7 +302,7 @@ fn a_pod_that_a_live_list_shows_before_the_watch_makes_no_shard_list_its_pods_ag
                 "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({"active": 1})))),
                 _ => None,
             });
-            let shard = Shard::start(&api, &[job("j", json!({"active": 1}))], no_census(), vec![]).await;
+            let shard = Shard::start(&api, &[job("j", json!({"active": 1}))], vec![]).await;
             sleep(2 * SOON).await;
             assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "shown: {shown}");
             let before = api.count(OF_SHARD);

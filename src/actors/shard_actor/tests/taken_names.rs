@@ -43,7 +43,7 @@ fn a_place_that_leaves_no_name_stops_no_job() {
         let mut indexed = job("j", json!({}));
         indexed["spec"]["completionMode"] = "Indexed".into();
         let found = vec![made_by_hand(&last, "0/4294967295")];
-        let _shard = Shard::start(&api, &[indexed], no_census(), found).await;
+        let _shard = Shard::start(&api, &[indexed], found).await;
         sleep(Duration::from_secs(60)).await;
         let asked = |name: &str| api.count(&["POST", &format!(r#""name":"{name}""#)]);
         assert_eq!((asked(&name_at(Some(0), 0, 0)) > 0, asked(&last)), (true, 0));
@@ -67,7 +67,7 @@ fn an_api_server_that_finds_ended_pods_for_ever_is_asked_with_pauses() {
             _ => None,
         })
         .after(LATENCY);
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), Vec::new()).await;
+        let _shard = Shard::start(&api, &[job("j", json!({}))], Vec::new()).await;
         sleep(Duration::from_secs(60)).await;
         let (creations, all) = (api.count(CREATION), api.sent().len());
         assert!((3..10).contains(&creations), "{creations} creations in a minute");

@@ -32,7 +32,7 @@ fn a_pod_of_another_namespace_does_nothing_to_the_job_whose_uid_it_names() {
                 let api = api();
                 let jobs = [job("j", up_to_date(0))];
                 let own = labelled(at(60, "Running", pod("own", "j")));
-                let shard = Shard::start(&api, &jobs, no_census(), vec![own, foreign(name, phase)]).await;
+                let shard = Shard::start(&api, &jobs, vec![own, foreign(name, phase)]).await;
                 shard.watched(vec![applied(&at(120, phase, foreign(name, phase)))]).await;
                 sleep(SOON).await;
                 let case = format!("{name} {phase} {:?}", api.sent());
@@ -56,7 +56,7 @@ fn a_pod_with_the_jobs_uid_and_another_name_is_not_its() {
             "GET" if uri.contains("/jobs/other") => refusal(404),
             _ => None,
         });
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![misnamed]).await;
+        let _shard = Shard::start(&api, &[job("j", json!({}))], vec![misnamed]).await;
         sleep(SOON).await;
         assert_eq!((api.count(CREATION), api.count(COUNTS)), (1, 0), "{:?}", api.sent());
     });
@@ -74,21 +74,21 @@ fn a_pod_of_another_namespace_that_cannot_be_read_holds_no_job_back() {
             }
             foreign["metadata"]["creationTimestamp"] = Value::Null;
             let api = api();
-            let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![foreign]).await;
+            let _shard = Shard::start(&api, &[job("j", json!({}))], vec![foreign]).await;
             sleep(SOON).await;
             assert_eq!(api.count(CREATION), 1, "{:?}", api.sent());
         });
     }
 }
 
-/// In the census, which goes by a label that the author of the pod chooses.
+/// It is shown since it has the label of no shard.
 #[test]
-fn a_census_gives_no_job_a_pod_of_another_namespace() {
+fn a_pod_of_another_namespace_without_the_label_of_a_shard_is_given_to_no_job() {
     run(async {
         let api = api();
-        let census =
-            CensusTaken { pods: vec![observed_pod(&foreign("j", "Succeeded"))], unreadable: Vec::new() };
-        let _shard = Shard::start(&api, &[job("j", json!({}))], census, vec![]).await;
+        let mut unlabelled = foreign("j", "Succeeded");
+        unlabelled["metadata"]["labels"].as_object_mut().unwrap().remove("yardmaster.dev/shard");
+        let _shard = Shard::start(&api, &[job("j", json!({}))], vec![unlabelled]).await;
         sleep(SOON).await;
         assert_eq!((api.count(CREATION), api.count(COUNTS)), (1, 0), "{:?}", api.sent());
         assert_eq!(api.count(RELEASE), 1, "{:?}", api.sent());
@@ -101,7 +101,7 @@ fn a_job_that_cannot_exist_is_not_looked_for() {
     for name in ["?watch=1&n=1", "?n=1", "../pods/own", "%2e%2e", &*"a".repeat(1_300_000)] {
         run(async {
             let api = api();
-            let _shard = Shard::start(&api, &[], no_census(), vec![foreign(name, "Pending")]).await;
+            let _shard = Shard::start(&api, &[], vec![foreign(name, "Pending")]).await;
             sleep(SOON).await;
             assert_eq!(api.count(LOOK), 0, "{:?}", api.sent());
             assert_eq!(api.count(RELEASE), 1, "{:?}", api.sent());
@@ -117,7 +117,7 @@ fn the_job_of_a_pod_is_no_longer_looked_for_once_the_pod_is_gone() {
             "GET" if uri.contains("/namespaces/evil/jobs/") => refusal(500),
             _ => None,
         });
-        let shard = Shard::start(&api, &[], no_census(), vec![foreign("j", "Pending")]).await;
+        let shard = Shard::start(&api, &[], vec![foreign("j", "Pending")]).await;
         sleep(SOON).await;
         let before = api.count(LOOK);
         assert!(before >= 1);
@@ -138,7 +138,7 @@ fn a_pod_of_another_controller_keeps_the_label_of_a_shard() {
         of_other["metadata"]["finalizers"] = json!([]);
         of_other["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
         of_other["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1".into();
-        let shard = Shard::start(&api, &[], no_census(), vec![of_other.clone()]).await;
+        let shard = Shard::start(&api, &[], vec![of_other.clone()]).await;
         shard.watched(vec![applied(&at(120, "Running", of_other))]).await;
         sleep(SOON).await;
         assert_eq!(api.count(&["PATCH"]), 0, "{:?}", api.sent());

@@ -27,7 +27,7 @@ fn expiring(name: &str, version: u64, ttl: Option<u64>) -> Value {
 }
 
 async fn shard(api: &TestApi) -> Shard {
-    Shard::start_fenced(with_ttl(api), Fence::unlimited(), &[], no_census(), vec![]).await
+    Shard::start_fenced(with_ttl(api), Fence::unlimited(), &[], vec![]).await
 }
 
 /// actix looks at each of its timers at every message of the shard.

@@ -37,7 +37,7 @@ async fn patches(jobs: &[Value], exists: bool, pod: fn(u64) -> Value) -> usize {
         "GET" if uri.contains("/jobs/") => refusal(404),
         _ => None,
     });
-    let shard = Shard::start(&api.clone().after(LATENCY), jobs, no_census(), vec![pod(0)]).await;
+    let shard = Shard::start(&api.clone().after(LATENCY), jobs, vec![pod(0)]).await;
     let (begun, mut shown) = (tokio::time::Instant::now(), 0);
     while begun.elapsed() < PLAYED {
         // The answer is there before the watch shows the change.
@@ -101,7 +101,7 @@ fn releases_that_go_on_keep_no_readings_of_their_job() {
             "GET" if uri.contains("/pods/p") => refusal(500),
             _ => None,
         });
-        let shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], vec![]).await;
         let mut readings = Vec::new();
         for number in 0..20 {
             let mut changed = job("j", up_to_date(0));
@@ -142,41 +142,6 @@ fn a_pod_that_a_webhook_moves_between_jobs_is_adopted_with_pauses() {
     });
 }
 
-/// The webhook gives each pod that gets the label of a shard to a Job of another one. That one labels it as well, and the pod is
-/// given back.
-#[test]
-fn a_label_is_written_again_with_pauses_though_it_holds_and_the_owner_moves() {
-    run(async {
-        let (patches, patched) = switch();
-        let ours = |patches: u64| labelled(at(100 + 2 * patches, "Running", pod("p", "k")));
-        let others = |patches: u64| {
-            let mut moved = at(101 + 2 * patches, "Running", pod("p", "j"));
-            moved["metadata"]["labels"]["yardmaster.dev/shard"] = "1".into();
-            moved
-        };
-        let api = TestApi::new(move |method, uri| match method {
-            "PATCH" if uri.contains("/pods/p") => {
-                Some((200, ours(patched.fetch_add(1, Ordering::Relaxed) + 1)))
-            }
-            "GET" if uri.contains("/jobs/k") => Some((200, job("k", up_to_date(0)))),
-            _ => None,
-        });
-        let jobs = [job("j", up_to_date(0))];
-        let shard = Shard::start(&api.clone().after(LATENCY), &jobs, no_census(), vec![]).await;
-        let (begun, mut shown) = (tokio::time::Instant::now(), None);
-        while begun.elapsed() < PLAYED {
-            let now = patches.load(Ordering::Relaxed);
-            if shown != Some(now) {
-                shard.watched(vec![Change::Deleted(observed_pod(&others(now)))]).await;
-                shown = Some(now);
-            }
-            sleep(2 * LATENCY).await;
-        }
-        let patches = api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]);
-        assert!((3..=MOST).contains(&patches), "{patches}");
-    });
-}
-
 /// Creates pods in an API server where a webhook changes each, but none that is released. Returns their number.
 async fn creations(job: Value, change: fn(&mut Value)) -> u64 {
     let (created, creations) = switch();
@@ -212,7 +177,7 @@ async fn creations(job: Value, change: fn(&mut Value)) -> u64 {
         }
         _ => None,
     });
-    let shard = Shard::start(&api.clone().after(LATENCY), &[job], no_census(), vec![]).await;
+    let shard = Shard::start(&api.clone().after(LATENCY), &[job], vec![]).await;
     let (begun, mut shown) = (tokio::time::Instant::now(), 0);
     while begun.elapsed() < PLAYED {
         sleep(LATENCY).await;
@@ -259,7 +224,7 @@ fn a_status_that_a_webhook_undoes_is_written_again_with_pauses() {
         });
         let mut suspended = job("j", json!({}));
         suspended["spec"]["suspend"] = true.into();
-        let _shard = Shard::start(&api.clone().after(LATENCY), &[suspended], no_census(), vec![]).await;
+        let _shard = Shard::start(&api.clone().after(LATENCY), &[suspended], vec![]).await;
         sleep(PLAYED).await;
         let writes = api.count(&["PATCH", "/jobs/j/status"]);
         assert!((3..=MOST).contains(&writes), "{writes}");

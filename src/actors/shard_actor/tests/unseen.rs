@@ -31,7 +31,7 @@ fn a_pod_that_names_no_job_and_cannot_be_read_is_released_once_it_can_be() {
             },
             _ => None,
         });
-        let _shard = Shard::start(&api, &[], no_census(), vec![broken(left_behind())]).await;
+        let _shard = Shard::start(&api, &[], vec![broken(left_behind())]).await;
         sleep(60 * SOON).await;
         assert_eq!(api.count(RELEASE), 0);
         readable.store(1, Ordering::Relaxed);
@@ -40,46 +40,48 @@ fn a_pod_that_names_no_job_and_cannot_be_read_is_released_once_it_can_be() {
     });
 }
 
-/// A webhook may take it off the answer to the adoption.
+/// Its finalizer holds it: only its labels may have changed.
 #[test]
-fn a_pod_that_is_adopted_without_the_label_of_the_shard_gets_it() {
-    run(async {
-        let api = TestApi::new(|method, uri| match method {
-            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
-            "PATCH" if uri.contains("/pods/p") => Some((200, at(120, "Running", pod("p", "j")))),
-            _ => None,
-        });
-        let mut orphan = labelled(at(110, "Running", pod("p", "j")));
-        orphan["metadata"]["ownerReferences"] = json!([]);
-        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![orphan]).await;
-        sleep(4 * SOON).await;
-        assert_eq!(api.count(&["PATCH", "/pods/p", "ownerReferences"]), 1, "{:?}", api.sent());
-        assert!(api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]) > 1, "{:?}", api.sent());
-    });
-}
-
-/// Its finalizer holds it, and nothing but the label shows it to the shard.
-#[test]
-fn a_pod_that_loses_its_label_while_it_is_deleted_and_is_still_there_gets_it_back() {
-    // With another label, the pod is shown as it is now.
-    for (phase, label, patches) in [("Running", "0", true), ("Failed", "0", false), ("Failed", "1", true)] {
-        run(async {
+fn a_pod_that_leaves_the_watch_before_it_can_be_gone_is_read() {
+    for (phase, deleting, reads) in
+        [("Running", true, true), ("Running", false, true), ("Failed", true, false), ("Failed", false, true)]
+    {
+        run(async move {
             let api = TestApi::new(|method, uri| match method {
-                "PATCH" if uri.contains("/pods/p") => Some((404, json!({}))),
+                "GET" if of_pod(method, uri, "p") => refusal(404),
                 _ => None,
             });
             let mut leaving = labelled(at(110, phase, pod("p", "j")));
-            leaving["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
-            let shard =
-                Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![leaving.clone()]).await;
+            if deleting {
+                leaving["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            }
+            let shard = Shard::start(&api, &[job("j", up_to_date(0))], vec![leaving.clone()]).await;
             sleep(4 * SOON).await;
-            leaving["metadata"]["labels"]["yardmaster.dev/shard"] = label.into();
+            let before = api.count(&["GET", "/pods/p"]);
             shard.watched(vec![Change::Deleted(observed_pod(&leaving))]).await;
             sleep(4 * SOON).await;
-            let labelled = api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]) > 0;
-            assert_eq!(labelled, patches, "{phase} {label}: {:?}", api.sent());
+            let is_read = api.count(&["GET", "/pods/p"]) > before;
+            assert_eq!(is_read, reads, "{phase} {deleting}: {:?}", api.sent());
         });
     }
+}
+
+/// Somebody has taken the labels off by which a watch finds it and its Job selects it.
+#[test]
+fn a_pod_that_is_still_there_without_its_labels_is_let_go() {
+    run(async {
+        let mut stripped = at(120, "Running", pod("p", "j"));
+        stripped["metadata"]["labels"] = json!({});
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if of_pod(method, uri, "p") => Some((200, stripped.clone())),
+            _ => None,
+        });
+        let known = labelled(at(110, "Running", pod("p", "j")));
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], vec![known.clone()]).await;
+        shard.watched(vec![Change::Deleted(observed_pod(&at(120, "Running", known)))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(&["PATCH", "/pods/p", "ownerReferences"]), 1, "{:?}", api.sent());
+    });
 }
 
 /// Its pods keep their finalizers: it has not left.
@@ -98,7 +100,7 @@ fn a_job_that_a_live_read_shows_in_an_unknown_mode_neither_adopts_nor_lets_go() 
         let mut orphan = labelled(at(110, "Running", pod("q", "j")));
         orphan["metadata"]["ownerReferences"] = json!([]);
         let pods = vec![labelled(at(90, "Running", pod("p", "j"))), orphan];
-        let _shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), pods).await;
+        let _shard = Shard::start(&api, &[job("j", up_to_date(0))], pods).await;
         sleep(20 * SOON).await;
         assert!(api.count(&["GET", "/jobs/j"]) > 1, "it is read again: {:?}", api.sent());
         assert_eq!(api.count(&["PATCH", "/pods/"]), 0, "{:?}", api.sent());
@@ -124,7 +126,7 @@ fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
             _ => None,
         });
         let pods = vec![labelled(at(90, "Running", pod("p", "j")))];
-        let shard = Shard::start(&api, &[known], no_census(), pods).await;
+        let shard = Shard::start(&api, &[known], pods).await;
         sleep(SOON).await;
         let mut released = labelled(at(150, "Succeeded", pod("p", "j")));
         released["metadata"]["finalizers"] = json!([]);
@@ -160,7 +162,7 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
             "PATCH" if uri.contains("/jobs/j/status") => Some((200, recorded.clone())),
             _ => None,
         });
-        let _shard = Shard::start(&api, &[owner], no_census(), vec![unselected]).await;
+        let _shard = Shard::start(&api, &[owner], vec![unselected]).await;
         sleep(20 * SOON).await;
         assert!(api.count(LIVE_LIST) > 0, "{:?}", api.sent());
         let before = api.count(RELEASE);
@@ -173,25 +175,14 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
 /// The Job that waited for it must not wait any longer, unless what shows that is older.
 #[test]
 fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
-    let of = |version, job: &str| at(version, "Running", pod("p", job));
-    let read = |pod: &Value| CensusTaken { pods: [observed_pod(pod)].into(), ..no_census() };
-    let unread =
-        |pod: &Value| CensusTaken { unreadable: unreadable(pod).into_iter().collect(), ..no_census() };
-    for (what, census, shown, goes_on) in [
-        ("then it cannot be read", read(&of(7, "j")), change(&broken(labelled(of(8, "k")))), true),
-        (
-            "it could not be read before",
-            unread(&broken(of(7, "j"))),
-            change(&broken(labelled(of(8, "k")))),
-            true,
-        ),
-        ("it loses the label", read(&of(7, "j")), Change::Deleted(observed_pod(&of(8, "k"))), true),
-        ("that was before", read(&of(7, "j")), change(&broken(labelled(of(6, "k")))), false),
-        ("it lost the label before", read(&of(7, "j")), Change::Deleted(observed_pod(&of(6, "k"))), false),
+    let of = |version, job: &str| labelled(at(version, "Running", pod("p", job)));
+    for (what, shown, goes_on) in [
+        ("then it cannot be read", change(&broken(of(8, "k"))), true),
+        ("it can be read", applied(&of(8, "k")), true),
+        ("that was before", change(&broken(of(6, "k"))), false),
     ] {
         run(async move {
             let api = TestApi::new(move |method, uri| match method {
-                "PATCH" if uri.contains("/pods/p") => refusal(500),
                 "GET" if of_pod(method, uri, "p") => Some((200, broken(of(8, "k")))),
                 "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
                 "GET" if uri.contains("/jobs/k") => Some((200, job("k", json!({})))),
@@ -199,7 +190,7 @@ fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() 
             });
             let creations = || api.count(&["POST /api/v1/namespaces/n/pods", r#""name":"j""#]);
             let jobs = [job("j", json!({})), job("k", json!({}))];
-            let shard = Shard::start(&api, &jobs, census, vec![]).await;
+            let shard = Shard::start(&api, &jobs, vec![broken(of(7, "j"))]).await;
             sleep(SOON).await;
             assert_eq!(creations(), 0, "{what}: {:?}", api.sent());
             shard.watched(vec![shown]).await;

@@ -1,4 +1,4 @@
-//! Elects the leader of the orphan controllers: the replica that holds one Lease, by `kube-leader-election`.
+//! Elects the replica that looks for pods without labels: the one that holds a Lease, by `kube-leader-election`.
 //!
 //! The crate compares wall clocks and writes without the version that it read, so two replicas may be elected
 //! for a while. That is good enough only for work that two replicas may do; shards have claims of another
@@ -10,7 +10,7 @@ use std::time::Duration;
 use kube_leader_election::{Error, LeaseLock, LeaseLockParams, LeaseLockResult};
 use tokio::task::AbortHandle;
 
-use super::OrphanControllerHandle;
+use super::StrippedPods;
 use crate::actors::config::ControllerConfig;
 use crate::cluster::supervision::supervised;
 use crate::job::names;
@@ -30,7 +30,7 @@ impl Election {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn start(client: kube::Client, config: &ControllerConfig, to: OrphanControllerHandle) -> Self {
+    pub fn start(client: kube::Client, config: &ControllerConfig, to: StrippedPods) -> Self {
         let lease_ttl = config.lease_duration.max(MIN_LEASE_TTL);
         let lock = || {
             let params = LeaseLockParams {
@@ -51,7 +51,7 @@ impl Election {
     pub async fn step_down(self) {
         self.candidate.abort();
         if let Err(error) = self.lock.step_down().await {
-            tracing::debug!(%error, "not stepped down as leader of the orphan controllers");
+            tracing::debug!(%error, "not stepped down as the replica that looks for pods without labels");
         }
     }
 
@@ -61,7 +61,7 @@ impl Election {
     }
 }
 
-async fn run(lock: Arc<LeaseLock>, period: Duration, to: OrphanControllerHandle) {
+async fn run(lock: Arc<LeaseLock>, period: Duration, to: StrippedPods) {
     let mut beat = tokio::time::interval(period);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -73,7 +73,7 @@ async fn run(lock: Arc<LeaseLock>, period: Duration, to: OrphanControllerHandle)
             // Another candidate was faster.
             Err(Error::CreateLease(kube::Error::Api(status))) if status.is_already_exists() => false,
             Err(error) => {
-                tracing::warn!(%error, "the election of the orphan controllers' leader failed");
+                tracing::warn!(%error, "the election of the replica that looks for pods without labels failed");
                 false
             }
         };

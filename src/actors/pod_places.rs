@@ -1,0 +1,106 @@
+//! Which shards a pod concerns. Its controller, its labels and its UID say so, and nothing that is remembered: each
+//! replica and each shard comes to the same answer.
+//!
+//! The label of a shard only spares other replicas the pod. A pod without that label, or with one that names no shard, is
+//! shown to all of them.
+
+use super::job_index::JobIndex;
+use crate::cluster::wire::{ControllerRef, ObservedPod};
+use crate::job::job_id::JobId;
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::sharding::{ShardCount, ShardId};
+
+/// A few shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places([Option<ShardId>; 3]);
+
+impl Places {
+    fn of(places: [Option<ShardId>; 3]) -> Self {
+        let [first, second, third] = places;
+        let second = second.filter(|_| second != first);
+        Self([first, second, third.filter(|_| third != first && third != second)])
+    }
+
+    /// Whether it is one of them.
+    pub fn contains(self, shard: ShardId) -> bool {
+        self.0.contains(&Some(shard))
+    }
+
+    /// Each of them once.
+    pub fn iter(self) -> impl Iterator<Item = ShardId> {
+        self.0.into_iter().flatten()
+    }
+}
+
+/// The places of the pods of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct PodPlaces(pub ShardCount);
+
+impl PodPlaces {
+    /// The shard of a Job.
+    pub fn of_job(self, job: &JobId) -> ShardId {
+        self.of_uid(&job.uid().to_string())
+    }
+
+    fn of_uid(self, uid: &str) -> ShardId {
+        self.0.shard_of(uid)
+    }
+
+    /// The shard of the pod's label, if that names one.
+    pub fn of_label(self, pod: &ObservedPod) -> Option<ShardId> {
+        self.0.shard_numbered(pod.labels.get(SHARD_LABEL)?)
+    }
+
+    /// The shard of the Job that controls the pod.
+    pub fn home(self, pod: &ObservedPod) -> Option<ShardId> {
+        pod.job().map(|job| self.of_job(job))
+    }
+
+    /// The shard of the UID in the label by which a Job selects its pods.
+    fn of_selected(self, pod: &ObservedPod) -> Option<ShardId> {
+        Some(self.of_uid(pod.labels.get(CONTROLLER_UID_LABEL)?))
+    }
+
+    /// Whether the label of a pod keeps it from the replicas that do not own this shard.
+    pub fn is_hidden_from(self, pod: &ObservedPod, shard: ShardId) -> bool {
+        self.of_label(pod).is_some_and(|label| label != shard)
+    }
+
+    /// The one shard that sees to a pod that no known Job has. Where the label names a shard, others may not see the pod.
+    pub fn keeper(self, pod: &ObservedPod) -> ShardId {
+        let by_owner = || self.home(pod).or_else(|| self.of_selected(pod));
+        self.of_label(pod).or_else(by_owner).unwrap_or_else(|| self.of_uid(&pod.pod.uid.to_string()))
+    }
+
+    /// The shards that a pod concerns: that of its label; that of its Job, or of the Job that would adopt it; and that of the
+    /// Job which selected it before it changed its owner.
+    pub fn of(self, pod: &ObservedPod, jobs: &JobIndex) -> Places {
+        let of_job = match &pod.controller {
+            Some(controller) => controller.job().map(|job| self.of_job(job)),
+            None => jobs.adopter(pod).map(|job| self.of_job(&job)),
+        };
+        match [of_job, self.of_label(pod), self.of_selected(pod)] {
+            [None, None, None] => Places::of([pod.pod.tracked.then(|| self.keeper(pod)), None, None]),
+            places => Places::of(places),
+        }
+    }
+
+    /// Whether nothing about a pod concerns us, as about one of another controller's Job: it has none of our marks, and no
+    /// known Job has it.
+    pub fn is_foreign(self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
+        !pod.has_marks()
+            && match &pod.controller {
+                Some(ControllerRef::Job(job)) => !jobs.contains(job),
+                Some(ControllerRef::Other | ControllerRef::NoJob) => true,
+                None => self.of_selected(pod).is_none() && jobs.adopter(pod).is_none(),
+            }
+    }
+
+    /// Whether everything about a pod leads to the shard of its Job, which is known.
+    pub fn is_usual(self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
+        let Some(job) = pod.job().filter(|job| jobs.contains(job)) else { return false };
+        let home = self.of_job(job);
+        let agrees = |place: Option<ShardId>| place.is_none_or(|place| place == home);
+        agrees(self.of_label(pod)) && agrees(self.of_selected(pod))
+    }
+}
