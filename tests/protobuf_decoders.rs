@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use bytes::BytesMut;
 use serde_json::Value;
 use yardmaster::cluster::watch::{Event, read_frame};
-use yardmaster::cluster::wire::{Decoder, OutlineDecoder, PodDecoder};
+use yardmaster::cluster::wire::{Decoder, PodDecoder};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster_embedded::encode_watch_event;
 
@@ -37,8 +37,7 @@ fn read_recorded<D: Decoder<Object: Debug>>(decoder: &D, of: (&str, &str)) -> us
 #[test]
 fn recorded_objects_read_the_same_in_both_formats() {
     let pods = read_recorded(&PodDecoder::new(EXTERNAL_FINALIZER), ("v1", "Pod"));
-    let jobs = read_recorded(&OutlineDecoder::default(), ("batch/v1", "Job"));
-    assert!(pods > 300 && jobs > 300, "{pods} pods and {jobs} Jobs");
+    assert!(pods > 300, "{pods} pods");
 }
 
 #[test]

@@ -45,7 +45,7 @@ use crate::{panics, tally};
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Time between two heartbeats of a replica, if they are answered at once. A restore from a younger backup may contradict none.
 const HEARTBEATS: Duration = Duration::from_secs(2);
-/// Time between two lists of pods that have lost all labels (`STRIPPED` of the orphan controller).
+/// Time between two searches for pods that have lost the labels of their Job (`actors::stripped_pods`).
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ pub(crate) enum Event {
     Unquota(String),
     /// The namespace controller empties a namespace.
     Empty(String),
-    /// The leaders of the orphan controllers are chosen.
+    /// It is chosen who looks for pods without labels.
     Elect,
     /// A look at the whole.
     Look,
@@ -496,7 +496,7 @@ impl World {
         }
     }
 
-    /// Chooses the leaders of the orphan controllers.
+    /// Chooses who looks for pods without labels.
     fn elect(&mut self) {
         let leaders = match self.conditions.leaders {
             Some((until, leaders)) if self.now < until => leaders,
@@ -517,7 +517,7 @@ impl World {
                 self.log.tell(
                     self.now,
                     &format!("replica-{number}"),
-                    format_args!("{what} the orphan controllers"),
+                    format_args!("{what} the search for pods without labels"),
                 );
                 life.with(|replica| replica.lead(leads));
             }

@@ -96,11 +96,12 @@ impl PodPlaces {
             }
     }
 
-    /// Whether everything about a pod leads to the shard of its Job, which is known.
+    /// Whether everything about a pod leads to the shard of its Job, which is known: its controller and one label at least, so
+    /// that it still leads there when it loses either.
     pub fn is_usual(self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
         let Some(job) = pod.job().filter(|job| jobs.contains(job)) else { return false };
-        let home = self.of_job(job);
-        let agrees = |place: Option<ShardId>| place.is_none_or(|place| place == home);
-        agrees(self.of_label(pod)) && agrees(self.of_selected(pod))
+        let home = Some(self.of_job(job));
+        let labels = [self.of_label(pod), self.of_selected(pod)];
+        labels.contains(&home) && labels.iter().all(|place| place.is_none() || *place == home)
     }
 }

@@ -254,8 +254,15 @@ impl ShardActor {
         self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
     }
 
-    /// Takes in a pod that is shown.
+    /// Takes in a pod that is shown by the watch, or will be.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        let uid = pod.pod.uid.clone();
+        self.take_in(pod, ctx);
+        self.no_longer_unseen(&uid);
+    }
+
+    /// Takes in a pod as it is now.
+    fn take_in(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         self.doubts.pod_shown(&uid, pod.pod.version);
         let job = self.job_of(&pod);
@@ -263,13 +270,9 @@ impl ShardActor {
         self.orphan_pods.leave_other_jobs(&pod);
         self.send_home(&pod);
         match job {
-            Some(job) => {
-                self.deliver_to_job(&job, pod, ctx);
-                self.no_longer_unseen(&uid);
-            }
+            Some(job) => self.deliver_to_job(&job, pod, ctx),
             None => {
                 self.pod_owners.remove(&uid);
-                self.no_longer_unseen(&uid);
                 self.orphan_pods.consider(pod);
             }
         }

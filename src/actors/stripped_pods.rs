@@ -20,7 +20,6 @@ use super::release_with_job::ReleaseWithJob;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use crate::cluster::gate::{Fence, Order, Priority, Write};
-use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::Selection;
@@ -91,47 +90,55 @@ async fn keep_searching(cx: ReplicaContext) {
     }
 }
 
+/// Pods by the Job that controls them, if one does.
+type ByJob = BTreeMap<Option<JobId>, Vec<Box<ObservedPod>>>;
+
 /// Sees to pods, one after the other in each namespace.
 async fn see_to_all(cx: &ReplicaContext, pods: impl IntoIterator<Item = Box<ObservedPod>>) {
-    let mut namespaces: BTreeMap<Arc<str>, Vec<Box<ObservedPod>>> = BTreeMap::new();
+    let mut namespaces: BTreeMap<Arc<str>, ByJob> = BTreeMap::new();
     for pod in pods {
-        namespaces.entry(pod.namespace.clone()).or_default().push(pod);
+        let by_job = namespaces.entry(pod.namespace.clone()).or_default();
+        by_job.entry(pod.job().cloned()).or_default().push(pod);
     }
-    let of_namespace = async |pods: Vec<Box<ObservedPod>>| {
-        for pod in pods {
-            if let Err(error) = see_to(cx, &pod).await {
-                tracing::warn!(pod = %pod.pod.uid, %error, "a pod without labels was not seen to");
+    let of_namespace = async |by_job: ByJob| {
+        for (job, pods) in by_job {
+            match job {
+                None => release(cx, &pods).await,
+                Some(job) => see_to_pods_of(cx, &job, &pods).await,
             }
         }
     };
     // What is not done within the time is found again.
-    join_all(namespaces.into_values().map(|pods| timeout(NAMESPACE_TIME, of_namespace(pods)))).await;
+    join_all(namespaces.into_values().map(|by_job| timeout(NAMESPACE_TIME, of_namespace(by_job)))).await;
 }
 
-/// Lets go of a pod without labels, once.
-async fn see_to(cx: &ReplicaContext, pod: &ObservedPod) -> Result<(), ReadError> {
-    let release = async || {
-        if pod.has_marks() {
-            OrphanRelease::of(cx, &Fence::unlimited(), pod).attempt_once().await;
-        }
+/// Lets go of the pods without labels of a Job, as it would itself.
+async fn see_to_pods_of(cx: &ReplicaContext, job: &JobId, pods: &[Box<ObservedPod>]) {
+    let found = match cx.for_job(job).reads.find_job(job).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return release(cx, pods).await,
+        Err(error) => return tracing::warn!(job = %job.uid(), %error, "pods without labels were not seen to"),
     };
-    let job = match &pod.controller {
-        Some(ControllerRef::Job(job)) => job,
-        Some(ControllerRef::Other) => return Ok(()),
-        Some(ControllerRef::NoJob) | None => return Ok(release().await),
-    };
-    let Some(found) = cx.for_job(job).reads.find_job(job).await? else { return Ok(release().await) };
     if !cx.config.manages(found.managed_by.as_deref()) {
-        return Ok(());
+        return;
     }
-    match &found.job {
-        Ok(read) if pod.labels.match_selector(&read.spec.selector, true) => {}
-        Ok(_) if !found.deleting => let_go(cx, pod, job).await,
-        // It goes once its pods have gone.
-        _ if found.deleting && pod.pod.tracked => _ = untrack(cx, pod, job).if_job_leaves().await,
-        _ => {}
+    for pod in pods {
+        match &found.job {
+            Ok(read) if pod.labels.match_selector(&read.spec.selector, true) => {}
+            Ok(_) if !found.deleting => let_go(cx, pod, job).await,
+            // The Job goes once its pods have gone.
+            _ if found.deleting && pod.pod.tracked => _ = untrack(cx, pod, job).if_job_leaves().await,
+            _ => {}
+        }
     }
-    Ok(())
+}
+
+/// Takes our marks off pods that have no Job.
+async fn release(cx: &ReplicaContext, pods: &[Box<ObservedPod>]) {
+    let is_others = |pod: &ObservedPod| matches!(pod.controller, Some(ControllerRef::Other));
+    for pod in pods.iter().filter(|pod| pod.has_marks() && !is_others(pod)) {
+        OrphanRelease::of(cx, &Fence::unlimited(), pod).attempt_once().await;
+    }
 }
 
 /// Takes a pod from the Job that does not select it.

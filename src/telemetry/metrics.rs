@@ -68,7 +68,7 @@ pub struct Metrics {
     pub handover_duration: Histogram,
     /// Seconds since this replica last renewed its heartbeat.
     pub heartbeat_age: Gauge<f64, AtomicU64>,
-    /// 1 while this replica leads the orphan controllers, else 0.
+    /// 1 while this replica looks for pods that have lost the labels of their Job, else 0.
     pub orphan_controller_leader: Gauge,
     /// Jobs held in memory.
     pub held_jobs: Gauge,
@@ -159,7 +159,7 @@ impl Metrics {
             ),
             heartbeat_age: own.add("heartbeat_age_seconds", "The time since the heartbeat was last renewed"),
             orphan_controller_leader: own
-                .add("orphan_controller_leader", "Whether this replica leads the orphan controllers"),
+                .add("orphan_controller_leader", "Whether this replica looks for pods that have lost the labels of their Job"),
             held_jobs: own.add("held_jobs", "Jobs held in memory"),
             held_pods: own.add("held_pods", "Pods held in memory"),
             waiting_jobs: own.add(

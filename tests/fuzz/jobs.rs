@@ -5,9 +5,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
-use yardmaster::cluster::wire::{
-    Decoder, JobDecoder, OutlineDecoder, PodDecoder, status_patch, untrack_patch,
-};
+use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::gang_state::GangAnswer;
 use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
@@ -55,7 +53,6 @@ impl Target for Jobs {
 /// # Errors
 /// If a request is malformed.
 pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), String> {
-    let _ = OutlineDecoder::default().decode(text.as_bytes());
     let Ok(seen) = JobDecoder::new().decode(text.as_bytes()) else { return Ok(()) };
     let Ok(job) = seen.job.clone() else { return Ok(()) };
     let limits = Limits { ttl_controller: true, gang_scheduling: true, ..Limits::default() };

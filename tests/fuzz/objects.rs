@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
-use yardmaster::cluster::wire::{Decoder, JobDecoder, OutlineDecoder, PodDecoder};
+use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder};
 use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::BUILT_IN_FINALIZER;
 use yardmaster::job::pod::{NewPod, Place};
@@ -90,7 +90,6 @@ impl Target for Objects {
         let job = expand(&case["job"]).to_string();
         let pods: Vec<String> =
             case["pods"].as_array().into_iter().flatten().map(|pod| expand(pod).to_string()).collect();
-        both(("batch/v1", "Job"), &OutlineDecoder::default(), &job)?;
         in_json("Job", &JobDecoder::new(), &job)?;
         make_pod(&job)?;
         for pod in &pods {

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use rand::rngs::SmallRng;
 use yardmaster::cluster::watch::read_frame;
-use yardmaster::cluster::wire::{Decoder, OutlineDecoder, PodDecoder};
+use yardmaster::cluster::wire::{Decoder, PodDecoder};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster_embedded::{decode_protobuf, encode_watch_event};
 
@@ -29,8 +29,6 @@ impl Target for Frames {
     fn run(&self, input: &[u8]) -> Result<(), String> {
         let pods = PodDecoder::new(EXTERNAL_FINALIZER);
         let _ = read_frame(input, |message| PodDecoder::FROM_PROTOBUF.unwrap()(&pods, message));
-        let jobs = OutlineDecoder::default();
-        let _ = read_frame(input, |message| OutlineDecoder::FROM_PROTOBUF.unwrap()(&jobs, message));
         let object = input.windows(MAGIC.len()).position(|bytes| bytes == MAGIC).unwrap_or(0);
         let Ok(decoded) = decode_protobuf(&input[object..]) else { return Ok(()) };
         // What is read can be written, unless it holds free-form JSON.

@@ -38,8 +38,7 @@ pub(super) struct Routes {
     jobs: Arc<JobIndex>,
     routes: BTreeMap<ShardId, Route>,
     streams: BTreeMap<StreamId, Stream>,
-    /// The shards that were shown a pod which does not lead to the shard of a known Job only. They are shown what becomes of
-    /// it, though it may no longer concern them.
+    /// The shards that were shown an unusual pod. They are shown what becomes of it, though it may no longer concern them.
     unusual: UidMap<Vec<ShardId>>,
 }
 
@@ -298,6 +297,11 @@ impl Routes {
     fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
         let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
         let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);
+        let shard = shard.filter(|shard| self.routes.contains_key(shard));
+        if let Some(shard) = shard.filter(|_| !pod.has_left) {
+            let known = self.unusual.entry(pod.uid.clone()).or_default();
+            known.extend((!known.contains(&shard)).then_some(shard));
+        }
         let before = if pod.has_left { self.unusual.remove(&pod.uid) } else { None };
         let (told, others): (Vec<ShardId>, Vec<ShardId>) =
             before.into_iter().flatten().partition(|other| self.shows(id, *other, pod.version));
@@ -307,7 +311,7 @@ impl Routes {
         for other in told.into_iter().filter(|other| Some(*other) != shard) {
             deliver(other, Change::Unreadable(pod.clone()));
         }
-        if let Some(shard) = shard.filter(|shard| self.routes.contains_key(shard)) {
+        if let Some(shard) = shard {
             deliver(shard, Change::Unreadable(pod));
         }
     }

@@ -14,6 +14,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap};
+use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::tidying::Tidying;
@@ -47,7 +48,7 @@ struct Unseen {
     known: bool,
     /// What is known of one that cannot be read.
     unreadable: Option<Unreadable>,
-    /// Reads it until that succeeds.
+    /// Reads it again and again, until the watch shows it.
     _task: AbortOnDropHandle<()>,
 }
 
@@ -130,6 +131,16 @@ impl UnseenPods {
         }
     }
 
+    /// The Job that a pod is held for knows it now. Returns whether that is new.
+    fn is_known_now(&mut self, pod: &Uid) -> bool {
+        let Some(unseen) = self.pods.get_mut(pod) else { return false };
+        let (is_new, job) = (!std::mem::replace(&mut unseen.known, true), unseen.job.clone());
+        if is_new {
+            self.one_less_unknown(&job);
+        }
+        is_new
+    }
+
     /// Whether a Job has pods that it has never known.
     pub(super) fn hold_back(&self, job: &JobId) -> bool {
         self.unknown.contains_key(job)
@@ -177,6 +188,31 @@ impl ShardActor {
     /// Whether the label of a pod may keep it from the watch of this shard.
     pub(super) fn is_hidden(&self, pod: &ObservedPod) -> bool {
         self.places.is_hidden_from(pod, self.owned.id)
+    }
+
+    /// Whether the watch may not show a pod, nor its end.
+    fn is_unwatched(&self, pod: &ObservedPod) -> bool {
+        let is_selected = || self.lists_chosen_pods || pod.labels.get(CONTROLLER_UID_LABEL).is_some();
+        self.is_hidden(pod) || !is_selected()
+    }
+
+    /// Takes in what a live read shows of a pod. If the watch may not show it, it is read again.
+    fn shown_live(&mut self, found: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        self.unseen.answered(&found.pod);
+        let (uid, job) = (found.pod.uid.clone(), self.job_of(&found));
+        match job.filter(|_| self.is_unwatched(&found)) {
+            None => self.route_pod(found, ctx),
+            Some(job) if self.unseen.job_of(&uid) == Some(&job) => {
+                self.take_in(found, ctx);
+                if self.unseen.is_known_now(&uid) && !self.unseen.hold_back(&job) {
+                    self.no_longer_held_back(&job);
+                }
+            }
+            Some(job) => {
+                self.route_pod(found.clone(), ctx);
+                self.read_live(&found, &job, ctx);
+            }
+        }
     }
 
     /// Takes in that a live list has shown a pod of a Job. If its label hides it, it is read for the Job, which knows it then.
@@ -312,8 +348,8 @@ impl ShardActor {
         }
     }
 
-    /// Reads a pod of a Job until that succeeds, for the first time `at_once` or after a pause. A pod that its Job leaves behind
-    /// counts as one that does not exist.
+    /// Reads a pod of a Job again and again until it is gone, for the first time `at_once` or after a pause. A pod that its Job
+    /// leaves behind counts as one that does not exist.
     fn read_until_shown(
         &self,
         (namespace, name, pod): (Arc<str>, Box<str>, Uid),
@@ -329,12 +365,20 @@ impl ShardActor {
                 Err(ReadError::Unreadable(_)) if release.if_job_leaves().await => Ok(None),
                 read => read,
             };
-            let first = if at_once { Box::pin(read()).await.ok() } else { None };
-            let found = match first {
-                Some(found) => found,
-                None => Box::pin(cx.rereads.until_readable(namespace, cx.api_backoff(), read)).await,
-            };
-            shard.do_send(Shown { pod: pod.clone(), found });
+            let mut pauses = cx.api_backoff();
+            let mut found = if at_once { Box::pin(read()).await.ok() } else { None };
+            loop {
+                let shown = match found.take() {
+                    Some(shown) => shown,
+                    None => Box::pin(cx.rereads.until_readable(namespace, cx.api_backoff(), &read)).await,
+                };
+                let is_gone = shown.is_none();
+                shard.do_send(Shown { pod: pod.clone(), found: shown });
+                if is_gone {
+                    return;
+                }
+                pauses.pause().await;
+            }
         }))
     }
 
@@ -418,10 +462,7 @@ impl Handler<Shown> for ShardActor {
             return;
         }
         match found {
-            Some(found) => {
-                self.unseen.answered(&found.pod);
-                self.route_pod(found, ctx);
-            }
+            Some(found) => self.shown_live(found, ctx),
             None => {
                 self.gone_unseen(&pod);
                 self.no_longer_unseen(&pod);

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
 use crate::job::names::{
-    BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER, SHARD_LABEL,
+    BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER,
 };
 use crate::job::plan::Wait;
 use crate::job::reconcile::reconcile;
@@ -97,9 +97,6 @@ impl Inquiry {
             Of::Pods(state, finalizer) => (state, finalizer),
         };
         let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
-        if pods.iter().any(|pod| pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none()) {
-            return Ok(Some(Waiting::from(&Wait::PodsUnknown)));
-        }
         for pod in pods {
             let pod = pod.of_job(&state.job.spec.selector);
             state.observe_pod(pod, self.now);
