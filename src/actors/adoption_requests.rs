@@ -22,7 +22,9 @@ impl Requests {
         let this = self.clone();
         self.run(async move {
             let (turns, job) = (&this.cx.pod_writes, &this.job);
-            let attempt = turns.run(&this.fence, job.namespace(), Some(job), || this.adoption(&orphan)).await;
+            let is_refused = |attempt: &AdoptionAttempt| matches!(attempt, AdoptionAttempt::Refused(_));
+            let adoption = || this.adoption(&orphan);
+            let attempt = turns.attempt(&this.fence, job.namespace(), Some(job), is_refused, adoption).await;
             let attempt = attempt.unwrap_or(AdoptionAttempt::PodGone);
             JobInput::Adopted { orphan, attempt }
         });
@@ -152,10 +154,12 @@ impl Requests {
         // It goes on when the actor ends: the next one does not begin what has begun.
         let right = self.fence.whole();
         let order = Order { fence: right.clone(), ..self.order(Priority::Finalizer) };
-        let released = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         self.spawn(async move {
-            match released.await {
+            let (turns, job) = (&this.cx.pod_writes, &this.job);
+            let submit = || this.cx.gate.submit_traced(order, write, this.trace.calls());
+            let released = turns.run(&right, job.namespace(), Some(job), submit).await;
+            match released.unwrap_or(Err(WriteError::Fenced)) {
                 Ok(Answer::Gone) => return,
                 Ok(_) => {}
                 Err(WriteError::Fenced) if right.is_closed() => return,

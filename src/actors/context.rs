@@ -33,6 +33,8 @@ use crate::telemetry::metrics::Metrics;
 /// Labels, adoptions and releases of single pods that are attempted at the same time in a namespace. A tenant may need one for
 /// each of its pods.
 const POD_WRITES: usize = 32;
+/// Lists of pods for Jobs with selectors of their own that are under way, or rest, in a namespace.
+const SELECTED_LISTS: usize = 2;
 
 /// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
@@ -66,6 +68,8 @@ pub struct ReplicaServices {
     pub gate: WriteGate,
     /// Writes about single pods that are attempted.
     pub pod_writes: FairSemaphore,
+    /// Lists of the pods that Jobs with selectors of their own select, and their rests.
+    pub selected_lists: FairSemaphore,
     /// Turns of pods of templates that are not kept.
     pub large_pods: LargePods,
     /// How long the Jobs of each namespace have worked in long turns.
@@ -147,6 +151,7 @@ impl ReplicaContext {
             transport,
             gate,
             pod_writes: FairSemaphore::of_each_namespace(POD_WRITES),
+            selected_lists: FairSemaphore::of_each_namespace(SELECTED_LISTS),
             large_pods: LargePods::default(),
             long_works: LongWorks::default(),
             recorder,

@@ -37,7 +37,7 @@ use crate::telemetry::metrics::Metrics;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(8);
 /// ... of which for Events that only inform ...
 const NORMAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
-/// ... and then to step down as leader of the orphan controllers.
+/// ... and then to step down as the replica that looks for stripped pods.
 const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One running controller replica.
@@ -221,7 +221,7 @@ impl Controller {
         }
         // Events that wait on a slow API server do not keep the Lease from another replica.
         if tokio::time::timeout(STEP_DOWN_TIMEOUT, self.election.step_down()).await.is_err() {
-            tracing::warn!("stopped without an answer about the Lease of the orphan controllers");
+            tracing::warn!("stopped without an answer about the Lease of the search for stripped pods");
         }
         end(self.lease_task, self.system, self.thread).await;
     }

@@ -305,6 +305,7 @@ impl JobActor {
                     self.pods_missing();
                 }
             }
+            JobInput::Hidden(pod) => self.notice.shard.do_send(JobReport::Hidden(pod)),
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.list_begins(),
             JobInput::PodsListed { mut listed, version, origin } => {

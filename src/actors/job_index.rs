@@ -59,7 +59,7 @@ impl<'a> Owner<'a> {
     }
 
     /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it, and its own pods
-    /// may lack the label that a census goes by.
+    /// lack the label that lists and watches of Jobs' pods go by.
     pub fn chooses_pods(&self) -> bool {
         !self.selector.requirements.iter().any(|requirement| self.is_own_uid(requirement))
     }
@@ -119,6 +119,11 @@ impl JobIndex {
     /// Whether the Job is known.
     pub fn contains(&self, job: &JobId) -> bool {
         self.jobs.get(job.uid()).is_some_and(|known| known.job == *job)
+    }
+
+    /// Whether a Job of this UID is known.
+    pub fn contains_uid(&self, uid: &Uid) -> bool {
+        self.jobs.contains_key(uid)
     }
 
     /// The Job that would adopt this pod, which has no controller.

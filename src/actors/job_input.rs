@@ -49,6 +49,8 @@ pub enum JobInput {
         /// Where it comes from.
         origin: ListOrigin,
     },
+    /// A pod of the Job has the label of another shard.
+    Hidden(Box<ObservedPod>),
     /// A creation was answered.
     Created {
         /// The index or ordinal of the pod.
@@ -132,6 +134,7 @@ impl JobInput {
             Self::JobGone => "job_gone",
             Self::Pod(_) => "pod",
             Self::PodGone(_) => "pod_gone",
+            Self::Hidden(_) => "hidden",
             Self::RelistAccepted => "relist_accepted",
             Self::PodsListing => "pods_listing",
             Self::PodsListed { .. } => "pods_listed",

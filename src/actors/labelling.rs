@@ -56,9 +56,11 @@ impl Labelling {
             () = fence.closed() => return Err(Fenced),
         }
         loop {
+            let is_refused =
+                |attempt: &Result<ControlFlow<()>, Fenced>| matches!(attempt, Ok(ControlFlow::Continue(())));
             let attempt = tokio::select! {
                 biased;
-                attempt = cx.pod_writes.run(fence, namespace, Some(job), || self.attempt(&mut failures)) => attempt??,
+                attempt = cx.pod_writes.attempt(fence, namespace, Some(job), is_refused, || self.attempt(&mut failures)) => attempt??,
                 () = self.gone() => return Ok(()),
             };
             if attempt.is_break() {

@@ -19,7 +19,7 @@ use super::supervision::Unit;
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
 use crate::job::job_id::{JobId, JobMap};
-use crate::job::tidying::Tidying;
+use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardId;
 
@@ -100,21 +100,30 @@ impl OrphanPods {
     /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
         self.leave_other_jobs(&pod);
-        let is_ours = pod.pod.tracked || self.places.of_label(&pod).is_some();
+        // Only of such a pod the watch tells this shard until it is gone.
+        let is_kept = self.places.keeper(&pod) == self.shard;
         match &pod.controller {
-            Some(ControllerRef::Job(job)) if is_ours && self.places.of_job(job) == self.shard => {
+            Some(ControllerRef::Job(job)) if is_kept && self.is_home(job) && self.may_matter(&pod) => {
                 self.wait(job.clone(), pod);
             }
             // Finalizer and labels are another controller's business now.
             Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod.pod.uid),
             Some(ControllerRef::NoJob) | None if pod.has_marks() => {
-                if self.places.keeper(&pod) == self.shard {
+                if is_kept {
                     self.release(&pod);
                 }
             }
-            Some(ControllerRef::NoJob) => {}
-            None => self.adoptable.insert(pod),
+            None if is_kept => self.adoptable.insert(pod),
+            Some(ControllerRef::NoJob) | None => {}
         }
+    }
+
+    fn is_home(&self, job: &JobId) -> bool {
+        self.places.of_job(job) == self.shard
+    }
+
+    fn may_matter(&self, pod: &ObservedPod) -> bool {
+        pod.pod.tracked || self.places.of_label(pod).is_some()
     }
 
     /// A list begins of all pods that may wait here. It shows those again that exist.
@@ -150,11 +159,11 @@ impl OrphanPods {
     }
 
     /// Keeps a pod for its Job, and finds out whether the Job exists. One that is counted waits, too: a Job that becomes known
-    /// late may be shown as it was before that. Where its label names another shard, that one sees to it.
+    /// late may be shown as it was before that.
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
-        if self.sees_to(&pod) {
+        if pod.pod.tracked {
             match self.looks.get(&job) {
                 None => self.look_for(&job),
                 Some(Look::Over(Fate::Gone)) => self.release(&pod),
@@ -188,18 +197,9 @@ impl OrphanPods {
         if fate == Fate::Gone
             && let Some(pods) = self.waiting.get_mut(&job).map(std::mem::take)
         {
-            for pod in pods.values() {
-                if self.sees_to(pod) {
-                    self.release(pod);
-                }
-            }
+            pods.values().filter(|pod| pod.pod.tracked).for_each(|pod| self.release(pod));
             self.waiting.insert(job, pods);
         }
-    }
-
-    /// Whether a pod that waits must be released once its Job is gone, and by this shard.
-    fn sees_to(&self, pod: &ObservedPod) -> bool {
-        pod.pod.tracked && self.places.keeper(pod) == self.shard
     }
 
     /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
@@ -242,20 +242,7 @@ impl OrphanPods {
         under_way.into_iter().for_each(UnderWay::forget);
         self.no_longer_waits(pod);
         self.adoptable.remove(pod);
-        self.give_memory_back();
-    }
-
-    /// A table keeps the size that it once had. One that is empty needs none.
-    fn give_memory_back(&mut self) {
-        if self.awaited.is_empty() {
-            self.awaited.shrink_to_fit();
-            self.unlisted.shrink_to_fit();
-            self.waiting.shrink_to_fit();
-            self.looks.shrink_to_fit();
-        }
-        if self.releasing.is_empty() {
-            self.releasing.shrink_to_fit();
-        }
+        give_back(&mut self.releasing);
     }
 
     /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once
@@ -277,11 +264,15 @@ impl OrphanPods {
     fn no_longer_waits(&mut self, pod: &Uid) {
         self.unlisted.remove(pod);
         let Some(job) = self.awaited.remove(pod) else { return };
+        give_back(&mut self.awaited);
         if let Some(pods) = self.waiting.get_mut(&job) {
             pods.remove(pod);
+            give_back(pods);
             if pods.is_empty() {
                 self.waiting.remove(&job);
                 self.looks.remove(&job);
+                give_back(&mut self.waiting);
+                give_back(&mut self.looks);
             }
         }
     }
@@ -314,8 +305,9 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, run};
+    use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, replica_with, run};
     use crate::job::names::{BUILT_IN_CONTROLLER, SHARD_LABEL};
+    use crate::sharding::ShardCount;
 
     /// The orphans of the one shard there is, and the actor that hears for them.
     #[derive(Clone, Default)]
@@ -340,7 +332,10 @@ mod tests {
     }
 
     fn orphans(api: &TestApi) -> Orphans {
-        let cx = replica(api, BUILT_IN_CONTROLLER);
+        of_first_shard(replica(api, BUILT_IN_CONTROLLER))
+    }
+
+    fn of_first_shard(cx: ReplicaContext) -> Orphans {
         let unit = Unit::new(cx.runtime.clone(), || {});
         let orphans = Orphans::default();
         let hears = orphans.clone().start().recipient();
@@ -414,6 +409,32 @@ mod tests {
                 assert!(orphans.get().waiting_for(&job, &no_jobs()).is_empty());
             });
         }
+    }
+
+    /// The watch tells this shard nothing more of it.
+    #[test]
+    fn a_pod_that_another_shard_keeps_is_not_kept() {
+        run(async {
+            let api = api(false, 200);
+            let shards = ShardCount::new(2).unwrap();
+            let cx = replica_with(&api, BUILT_IN_CONTROLLER, |config| config.shards = shards);
+            let orphans = of_first_shard(cx);
+            let of =
+                |shard| (0..).map(|n| format!("u{n}")).find(|uid| shards.shard_of(uid) == ShardId(shard));
+            for (named, label, held) in [(0, None, 1), (1, None, 0), (0, Some("1"), 0)] {
+                let mut without_owner = orphan(false);
+                without_owner["metadata"]["finalizers"] = json!([]);
+                let labels = &mut without_owner["metadata"]["labels"];
+                *labels = json!({"batch.kubernetes.io/controller-uid": of(named)});
+                label.into_iter().for_each(|label: &str| labels[SHARD_LABEL] = label.into());
+                orphans.get().consider(observed_pod(&without_owner));
+                assert_eq!(orphans.get().held(), [held, 0], "{named} {label:?}");
+            }
+            let mut hidden = pod("p", &of(0).unwrap());
+            hidden["metadata"]["labels"][SHARD_LABEL] = "1".into();
+            orphans.get().consider(observed_pod(&hidden));
+            assert_eq!(orphans.get().held(), [0, 0]);
+        });
     }
 
     #[test]

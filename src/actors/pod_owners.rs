@@ -1,6 +1,7 @@
 //! Which Job holds which pods in one shard, found from either side without a walk over all of them.
 
 use crate::job::job_id::{JobId, JobMap};
+use crate::job::tidying::give_back;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// The pods that the Jobs of a shard still hold.
@@ -46,6 +47,7 @@ impl PodOwnerIndex {
     /// Removes a pod. Returns the Job that held it.
     pub fn remove(&mut self, pod: &Uid) -> Option<JobId> {
         let job = self.jobs.remove(pod)?;
+        give_back(&mut self.jobs);
         if let Some(pods) = self.pods.get_mut(&job) {
             pods.remove(pod);
             if pods.is_empty() {
@@ -59,6 +61,7 @@ impl PodOwnerIndex {
     pub fn remove_job(&mut self, job: &JobId) -> UidSet {
         let pods = self.pods.remove(job).unwrap_or_default();
         pods.iter().for_each(|pod| _ = self.jobs.remove(pod));
+        give_back(&mut self.jobs);
         pods
     }
 

@@ -94,6 +94,7 @@ impl PodPlaces {
                 Some(ControllerRef::Other | ControllerRef::NoJob) => true,
                 None => self.of_selected(pod).is_none() && jobs.adopter(pod).is_none(),
             }
+            && !pod.labels.get(CONTROLLER_UID_LABEL).is_some_and(|uid| jobs.contains_uid(&uid.into()))
     }
 
     /// Whether everything about a pod leads to the shard of its Job, which is known: its controller and one label at least, so

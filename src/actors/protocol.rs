@@ -79,6 +79,8 @@ pub enum JobReport {
     /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
     /// labels they have.
     PodsMissing(JobId),
+    /// A pod that the Job has created, adopted or found by its name has the label of another shard: the watch may not show it.
+    Hidden(Box<ObservedPod>),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),
     /// The actor has ended.

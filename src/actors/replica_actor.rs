@@ -251,7 +251,7 @@ impl ReplicaActor {
 
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
         self.doubtful.end_reading(&job.uid);
-        if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
+        if job.may_have_pods().is_some_and(|job| Owner::from(job).chooses_pods())
             && self.cx.config.manages(job.managed_by.as_deref())
         {
             self.cx.pods_may_be_chosen();

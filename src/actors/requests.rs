@@ -18,6 +18,7 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
+use super::pod_places::PodPlaces;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
@@ -200,6 +201,7 @@ impl Requests {
             let (answer, event) = match created {
                 Ok(Answer::Pod(pod)) => {
                     let is_ours = this.is_ours(&pod);
+                    this.tell_if_hidden(&pod);
                     let pod = pod.of_job(&this.selector);
                     if is_ours && pod.selected && pod.tracked && pod.index == new.index() {
                         let name = pod.name.clone();
@@ -241,6 +243,7 @@ impl Requests {
         match self.cx.reads.get_pod(self.job.namespace(), name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
                 if found.labels.match_selector(&self.selector, true) {
+                    self.tell_if_hidden(&found);
                     return Created::Found(Box::new(found.pod));
                 }
                 // Somebody has taken its labels off, so no watch may show it. The Job lets go of it.
@@ -249,6 +252,13 @@ impl Requests {
             }
             Ok(Some(_)) => Created::NameTaken,
             Ok(None) | Err(_) => Created::Refused,
+        }
+    }
+
+    /// Tells the shard of a pod that its label hides from the watch.
+    pub(super) fn tell_if_hidden(&self, pod: &ObservedPod) {
+        if PodPlaces(self.cx.config.shards).is_hidden_from(pod, self.shard) {
+            self.inbox.push(JobInput::Hidden(Box::new(pod.clone())));
         }
     }
 

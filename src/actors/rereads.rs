@@ -11,8 +11,8 @@ use crate::cluster::reads::ReadError;
 const TURNS: usize = 16;
 /// Those of them that may be of one namespace.
 const SHARE: usize = 8;
-/// How long a read that failed keeps its turn. So a replica sends no more than 16 such reads a second, however many
-/// objects cannot be read.
+/// How long a read keeps its turn. So a replica sends no more than 16 such reads a second, however many objects there are to be
+/// read again.
 const PACE: Duration = Duration::from_secs(1);
 
 /// The turns of the reads of one replica. Clones share them.
@@ -38,11 +38,15 @@ impl Rereads {
     {
         loop {
             pauses.pause().await;
-            let _turn = self.0.acquire(Some(namespace), None).await;
-            if let Ok(found) = read().await {
+            let turn = self.0.acquire(Some(namespace), None).await;
+            let found = read().await;
+            tokio::spawn(async move {
+                tokio::time::sleep(PACE).await;
+                drop(turn);
+            });
+            if let Ok(found) = found {
                 return found;
             }
-            tokio::time::sleep(PACE).await;
         }
     }
 }

@@ -254,11 +254,15 @@ impl ShardActor {
         self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
     }
 
-    /// Takes in a pod that is shown by the watch, or will be.
+    /// Takes in a pod that is shown, by whatever. If the watch may not show what becomes of it, it is read live.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        let unwatched = self.unwatched(&pod);
         let uid = pod.pod.uid.clone();
         self.take_in(pod, ctx);
-        self.no_longer_unseen(&uid);
+        match unwatched {
+            Some(unwatched) => self.keep_reading(unwatched, ctx),
+            None => self.no_longer_unseen(&uid),
+        }
     }
 
     /// Takes in a pod as it is now.
@@ -509,6 +513,7 @@ impl Handler<JobReport> for ShardActor {
         match report {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
             JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
+            JobReport::Hidden(pod) => self.found_hidden(&pod, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }

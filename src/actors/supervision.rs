@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a Job actor, or a request of a Job | its shard rebuilds the Job ([`shard_actor`](super::shard_actor)) |
 //! | a shard actor, or a task of its own | the shard is released, and claimed anew after a pause |
-//! | the orphan controller, or a task of its own | it begins anew |
+//! | the search for stripped pods | it begins anew |
 //! | a watch, the write gate, the recorder of Events, the election | it begins anew ([`supervised`]) |
 //! | the lease manager, the replica actor, or a task of its own | the process ends: everything depends on them |
 //!

@@ -36,6 +36,10 @@ const DEBOUNCE: Duration = Duration::from_millis(2);
 /// A change that comes this long after the last one is not part of a stream.
 const IDLE_GAP: Duration = Duration::from_millis(10);
 
+/// How often the time of a list of selected pods its turn rests, and how long at most.
+const REST: u32 = 10;
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
 /// Changes of Jobs.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -59,15 +63,24 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     })
 }
 
-/// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed.
-pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Selector) -> PodList {
-    let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
+/// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed. Each such list of a
+/// namespace rests in proportion to its time.
+pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: &Selector) -> PodList {
+    let selection = Selection { namespace: Some((**namespace).into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
     let mut backoff = cx.api_backoff();
     loop {
-        match cx.reads.list_pods(&pod_decoder(cx), &selection).await {
+        let turn = cx.selected_lists.acquire(Some(namespace), None).await;
+        let begun = Instant::now();
+        let listed = cx.reads.list_pods(&pod_decoder(cx), &selection).await;
+        let rest = (begun.elapsed() * REST).min(LONGEST_REST);
+        cx.runtime.spawn(async move {
+            sleep(rest).await;
+            drop(turn);
+        });
+        match listed {
             Ok(list) => return list,
-            Err(error) => tracing::warn!(namespace, %error, "the pods that a Job selects were not listed"),
+            Err(error) => tracing::warn!(%namespace, %error, "the pods that a Job selects were not listed"),
         }
         backoff.pause().await;
     }

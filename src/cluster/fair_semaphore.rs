@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
@@ -33,6 +34,9 @@ struct State {
     held_by: HashMap<Namespace, usize, RandomState>,
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
 }
+
+/// How long what was refused keeps its permit.
+const PACE: Duration = Duration::from_secs(1);
 
 /// The fence was closed for good before something was done.
 #[derive(Debug)]
@@ -109,12 +113,45 @@ impl FairSemaphore {
         job: Option<&JobId>,
         work: impl FnOnce() -> F,
     ) -> Result<F::Output, Fenced> {
-        let _permit = tokio::select! {
-            biased;
-            () = fence.closed() => return Err(Fenced),
-            permit = self.acquire(Some(namespace), job) => permit,
-        };
+        let _permit = self.permitted(fence, namespace, job).await?;
         Ok(Box::pin(work()).await)
+    }
+
+    /// The same for something that may be refused again and again: then it keeps its permit for a second, so that the refusals of
+    /// a namespace have a pace.
+    ///
+    /// # Errors
+    /// When the fence is closed.
+    pub async fn attempt<F: Future>(
+        &self,
+        fence: &Fence,
+        namespace: &Arc<str>,
+        job: Option<&JobId>,
+        is_refused: impl Fn(&F::Output) -> bool,
+        work: impl FnOnce() -> F,
+    ) -> Result<F::Output, Fenced> {
+        let permit = self.permitted(fence, namespace, job).await?;
+        let output = Box::pin(work()).await;
+        if is_refused(&output) {
+            tokio::spawn(async move {
+                tokio::time::sleep(PACE).await;
+                drop(permit);
+            });
+        }
+        Ok(output)
+    }
+
+    async fn permitted(
+        &self,
+        fence: &Fence,
+        namespace: &Arc<str>,
+        job: Option<&JobId>,
+    ) -> Result<Permit, Fenced> {
+        tokio::select! {
+            biased;
+            () = fence.closed() => Err(Fenced),
+            permit = self.acquire(Some(namespace), job) => Ok(permit),
+        }
     }
 
     fn permit(&self, namespace: Namespace) -> Permit {

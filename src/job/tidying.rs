@@ -1,4 +1,17 @@
-//! When a collection that keeps what is no longer needed is tidied.
+//! When a collection that keeps what is no longer needed is tidied, and when a table gives memory back.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+/// Entries for which a table may always have room.
+const SMALL: usize = 1_024;
+
+/// Gives the memory of a table back that has room for eight times as many entries as it has. A table does not do that by itself.
+pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
+    if table.capacity() > SMALL && table.capacity() > 8 * table.len() {
+        table.shrink_to(2 * table.len());
+    }
+}
 
 /// A collection is tidied whenever it has doubled since the last time. That costs little for each entry that is added, and the
 /// collection has at most twice as many entries as were needed then.
@@ -22,6 +35,17 @@ impl Tidying {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_gives_its_memory_back_as_it_becomes_empty() {
+        let mut table: HashMap<u32, ()> = (0..100_000).map(|number| (number, ())).collect();
+        for number in 0..100_000 {
+            table.remove(&number);
+            give_back(&mut table);
+            let room = table.capacity();
+            assert!(room <= SMALL.max(16 * (table.len() + 1)), "{room} for {}", table.len());
+        }
+    }
 
     #[test]
     fn a_collection_is_tidied_once_for_each_doubling_however_often_it_is_asked() {

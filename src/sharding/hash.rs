@@ -52,7 +52,9 @@ impl ShardCount {
 
     /// The shard with this number, as the label of a pod has it; `None` if there is none.
     pub fn shard_numbered(self, number: &str) -> Option<ShardId> {
-        number.parse().ok().filter(|number| *number < self.get()).map(ShardId)
+        let shard = ShardId(number.parse().ok().filter(|number| *number < self.get())?);
+        // Selectors compare text.
+        (shard.to_string() == number).then_some(shard)
     }
 
     /// The shard of the object with this UID.

@@ -248,7 +248,7 @@ impl LeaseCodec {
         format!("{}-balance", self.prefix)
     }
 
-    /// Name of the Lease by which the leader of the orphan controllers is elected.
+    /// Name of the Lease by which the replica is elected that looks for stripped pods.
     pub fn housekeeper_name(&self) -> String {
         format!("{}-housekeeper", self.prefix)
     }

@@ -158,8 +158,10 @@ impl Metrics {
                 "The time from claiming a shard to having its caches synced",
             ),
             heartbeat_age: own.add("heartbeat_age_seconds", "The time since the heartbeat was last renewed"),
-            orphan_controller_leader: own
-                .add("orphan_controller_leader", "Whether this replica looks for pods that have lost the labels of their Job"),
+            orphan_controller_leader: own.add(
+                "orphan_controller_leader",
+                "Whether this replica looks for pods that have lost the labels of their Job",
+            ),
             held_jobs: own.add("held_jobs", "Jobs held in memory"),
             held_pods: own.add("held_pods", "Pods held in memory"),
             waiting_jobs: own.add(

@@ -60,6 +60,7 @@ impl JobActor {
     /// Takes in a pod that the Job has adopted.
     pub(super) fn adopted(&mut self, pod: Box<ObservedPod>, now: Timestamp) {
         self.state.adopted(&pod.pod.uid);
+        self.requests.tell_if_hidden(&pod);
         self.observe_pod(pod, now);
     }
 

@@ -90,9 +90,15 @@ impl OrphanRelease {
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         let mut conflicts = 0;
         let turns = self.cx.pod_writes.clone();
+        let is_refused = |attempt: &Result<(Reread, WriteError), Fenced>| match attempt {
+            Ok((Reread::Changed, refusal)) => !matches!(refusal, WriteError::Conflict(_)),
+            Ok((Reread::Same, _)) => true,
+            Ok((Reread::Released | Reread::Adopted, _)) | Err(Fenced) => false,
+        };
         let (fence, namespace, job) = (self.fence.clone(), self.namespace.clone(), self.job().cloned());
         loop {
-            let attempt = turns.run(&fence, &namespace, job.as_ref(), || self.attempt()).await;
+            let attempt =
+                turns.attempt(&fence, &namespace, job.as_ref(), is_refused, || self.attempt()).await;
             let Ok(Ok((reread, refusal))) = attempt else { return };
             match reread {
                 Reread::Released => return unreleased.released(),

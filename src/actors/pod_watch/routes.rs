@@ -15,6 +15,7 @@ use crate::actors::subscription::SubscriptionId;
 use crate::cluster::watch::{Change, Step};
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::tidying::give_back;
 use crate::job::uid::UidMap;
 use crate::sharding::ShardId;
 
@@ -35,7 +36,7 @@ const LEFTOVERS: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Routes {
     places: PodPlaces,
-    jobs: Arc<JobIndex>,
+    pub(super) jobs: Arc<JobIndex>,
     routes: BTreeMap<ShardId, Route>,
     streams: BTreeMap<StreamId, Stream>,
     /// The shards that were shown an unusual pod. They are shown what becomes of it, though it may no longer concern them.
@@ -122,6 +123,7 @@ impl Routes {
             shards.retain(|shard| !is_of(*shard));
             !shards.is_empty()
         });
+        give_back(&mut self.unusual);
     }
 
     /// The shards that wait for a list.
@@ -267,6 +269,7 @@ impl Routes {
     ) {
         let uid = pod.pod.uid.clone();
         let mut before = self.unusual.remove(&uid).unwrap_or_default();
+        give_back(&mut self.unusual);
         if before.is_empty() && self.places.is_foreign(&pod, &self.jobs) {
             return;
         }

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use actix::{Actor, Context, Handler};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
 
 use self::api::Api;
 use super::*;
@@ -300,6 +301,21 @@ fn a_pod_is_shown_to_the_shard_of_its_job_and_of_its_label_and_to_those_that_wer
     told(&mut routes, Change::Applied(readable(5, Some(1), 7)));
     assert_eq!(told(&mut routes, Change::Deleted(readable(5, None, 8))), [1]);
     assert_eq!(told(&mut routes, Change::Deleted(readable(5, None, 8))), [0_u32; 0]);
+}
+
+/// In one write, a pod loses what we gave it, and gets another controller.
+#[test]
+fn a_pod_that_a_known_job_may_have_had_is_shown_to_its_shard() {
+    let mut routes = listed(0);
+    let job = JobId::new("n".into(), "j".into(), (&*api::job_of(1)).into());
+    routes.jobs.insert(Owner::new(job, &Arc::default(), true));
+    let mut taken = api::pod("p", 1, None, 6);
+    taken["metadata"]["labels"] = json!({"batch.kubernetes.io/controller-uid": api::job_of(1)});
+    taken["metadata"]["finalizers"] = json!([]);
+    taken["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1".into();
+    taken["metadata"]["ownerReferences"][0]["kind"] = "ReplicaSet".into();
+    let taken = PodDecoder::new(EXTERNAL_FINALIZER).decode(taken.to_string().as_bytes()).unwrap();
+    assert_eq!(told(&mut routes, Change::Applied(taken)), [1]);
 }
 
 #[test]

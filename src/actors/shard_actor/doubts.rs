@@ -23,7 +23,7 @@ use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::pod::Pod;
-use crate::job::tidying::Tidying;
+use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pause before pods are listed again after a list that did not show all of them.
@@ -138,6 +138,7 @@ impl Doubts {
             first.is_some_and(|first| first <= at) && now.saturating_duration_since(at) <= LONGEST_LIST
         };
         self.shown.retain(|_, (_, at)| is_needed(*at));
+        give_back(&mut self.shown);
         self.tidying.done(self.shown.len());
     }
 
@@ -247,6 +248,7 @@ impl ShardActor {
         let (own, shared): (Vec<JobId>, Vec<JobId>) = jobs.partition(|job| self.chooses_pods(job));
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
+            give_back(&mut self.doubts.shown);
         }
         let now = TokioInstant::now();
         for job in own {

@@ -17,7 +17,7 @@ use crate::job::job_id::{JobId, JobMap};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
-use crate::job::tidying::Tidying;
+use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
@@ -116,6 +116,7 @@ impl UnseenPods {
     fn remove(&mut self, pod: &Uid) -> Option<(JobId, bool)> {
         self.reported.remove(pod);
         let Unseen { job, known, .. } = self.pods.remove(pod)?;
+        give_back(&mut self.pods);
         if !known {
             self.one_less_unknown(&job);
         }
@@ -184,49 +185,64 @@ pub(super) struct Shown {
     found: Option<Box<ObservedPod>>,
 }
 
+/// A pod of a Job of which the watch may show neither changes nor the end.
+pub(super) struct Unwatched {
+    job: JobId,
+    version: u64,
+    /// Namespace, name and UID.
+    of: (Arc<str>, Box<str>, Uid),
+}
+
 impl ShardActor {
     /// Whether the label of a pod may keep it from the watch of this shard.
     pub(super) fn is_hidden(&self, pod: &ObservedPod) -> bool {
         self.places.is_hidden_from(pod, self.owned.id)
     }
 
-    /// Whether the watch may not show a pod, nor its end.
-    fn is_unwatched(&self, pod: &ObservedPod) -> bool {
+    /// The pod, if it is of a Job of this shard and the watch may not show what becomes of it.
+    pub(super) fn unwatched(&self, pod: &ObservedPod) -> Option<Unwatched> {
         let is_selected = || self.lists_chosen_pods || pod.labels.get(CONTROLLER_UID_LABEL).is_some();
-        self.is_hidden(pod) || !is_selected()
+        let is_watched = pod.pod.is_done() || !self.is_hidden(pod) && is_selected();
+        let job = self.job_of(pod).filter(|_| !is_watched)?;
+        let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
+        Some(Unwatched { job, version: pod.pod.version, of })
     }
 
-    /// Takes in what a live read shows of a pod. If the watch may not show it, it is read again.
-    fn shown_live(&mut self, found: Box<ObservedPod>, ctx: &mut Context<Self>) {
-        self.unseen.answered(&found.pod);
-        let (uid, job) = (found.pod.uid.clone(), self.job_of(&found));
-        match job.filter(|_| self.is_unwatched(&found)) {
-            None => self.route_pod(found, ctx),
-            Some(job) if self.unseen.job_of(&uid) == Some(&job) => {
-                self.take_in(found, ctx);
-                if self.unseen.is_known_now(&uid) && !self.unseen.hold_back(&job) {
-                    self.no_longer_held_back(&job);
-                }
+    /// Takes in that a Job knows such a pod: it is read again and again.
+    pub(super) fn keep_reading(&mut self, Unwatched { job, version, of }: Unwatched, ctx: &Context<Self>) {
+        let uid = of.2.clone();
+        if self.unseen.job_of(&uid) != Some(&job) {
+            self.no_longer_unseen(&uid);
+            if !self.pod_feed.is_draining() {
+                let task = self.read_until_shown(of, &job, false, ctx);
+                self.hide((uid, version), &job, None, task);
             }
-            Some(job) => {
-                self.route_pod(found.clone(), ctx);
-                self.read_live(&found, &job, ctx);
-            }
+        } else if self.unseen.is_known_now(&uid) && !self.unseen.hold_back(&job) {
+            self.no_longer_held_back(&job);
         }
     }
 
-    /// Takes in that a live list has shown a pod of a Job. If its label hides it, it is read for the Job, which knows it then.
+    /// Takes in that a Job has found a pod of its own that its label hides.
+    pub(super) fn found_hidden(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
+        if let Some(unwatched) = self.unwatched(pod) {
+            self.pod_owners.insert(pod.pod.uid.clone(), &unwatched.job);
+            self.keep_reading(unwatched, ctx);
+            self.show_held();
+        }
+    }
+
+    /// Takes in that a live list has shown a pod of a Job. If its label hides it, it is read for the Job.
     pub(super) fn found_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
-        let is_known = self.pod_owners.job_of(uid) == Some(job) || pod.pod.is_done();
-        if self.is_hidden(pod) && !is_known && !self.unseen.holds(uid, job, pod.pod.version) {
+        let needs_reading = self.is_hidden(pod) && !pod.pod.is_done();
+        if needs_reading && !self.unseen.holds(uid, job, pod.pod.version) {
             self.read_live(pod, job, ctx);
         }
     }
 
     fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
-        let (namespace, name) = (pod.namespace.clone(), pod.pod.name.clone());
-        let task = self.read_until_shown((namespace, name, pod.pod.uid.clone()), job, true, ctx);
+        let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
+        let task = self.read_until_shown(of, job, true, ctx);
         self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
     }
 
@@ -462,7 +478,10 @@ impl Handler<Shown> for ShardActor {
             return;
         }
         match found {
-            Some(found) => self.shown_live(found, ctx),
+            Some(found) => {
+                self.unseen.answered(&found.pod);
+                self.route_pod(found, ctx);
+            }
             None => {
                 self.gone_unseen(&pod);
                 self.no_longer_unseen(&pod);

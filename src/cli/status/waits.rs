@@ -19,9 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
-use crate::job::names::{
-    BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER,
-};
+use crate::job::names::{BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER};
 use crate::job::plan::Wait;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;

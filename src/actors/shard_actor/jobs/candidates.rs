@@ -29,7 +29,7 @@ impl JobEntry {
 }
 
 impl ShardActor {
-    /// Looks for pods that a Job may adopt, and for its own that no census shows. `doubted`: those in whose state an earlier look left doubts.
+    /// Looks for pods that a Job may adopt. `doubted`: those in whose state an earlier look left doubts.
     pub(super) fn look_for_candidates(
         &self,
         job: &Job,

@@ -218,6 +218,9 @@ fn most_bytes(pods: u64, fate: Fate) -> u64 {
             let (gone, is_gone) = switch();
             let api = TestApi::new(move |method, uri| match method {
                 "GET" if uri.contains("/jobs/f") && is_gone.load(Ordering::Relaxed) > 0 => refusal(404),
+                "GET" if uri.contains("/jobs/j") && matches!(fate, Fate::Strangers) => {
+                    Some((200, job(&strangers::job_of(1), json!({}))))
+                }
                 "GET" if uri.contains("/jobs/f") && !matches!(fate, Fate::Unread) => {
                     let mut seen = job("f", json!({}));
                     seen["spec"]["managedBy"] = "a/b".into();

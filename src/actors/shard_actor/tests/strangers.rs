@@ -40,8 +40,10 @@ fn a_pod_of_another_shards_job_gets_the_label_of_that_shard() {
         run(async move {
             let theirs = job_of(1);
             let home = pod_at(120, "Failed", &theirs, 1);
+            let owner = job(&theirs, json!({}));
             let api = TestApi::new(move |method, uri| match method {
                 "PATCH" if uri.contains("/pods/p") => Some((200, home.clone())),
+                "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
                 _ => None,
             });
             let mut stranger = pod_at(110, "Failed", &theirs, 0);
@@ -50,7 +52,60 @@ fn a_pod_of_another_shards_job_gets_the_label_of_that_shard() {
             }
             let _shard = first_of_two(&api, &[], vec![stranger]).await;
             sleep(60 * SOON).await;
-            assert_eq!((api.count(LABEL), api.count(&["GET", "/jobs/"])), (1, 0), "{:?}", api.sent());
+            assert_eq!((api.count(LABEL), api.count(&["GET", "/jobs/"])), (1, 1), "{:?}", api.sent());
+        });
+    }
+}
+
+/// Another installation, which has another number of shards, labels its own pods.
+#[test]
+fn a_pod_of_another_controllers_job_keeps_its_label() {
+    run(async {
+        let theirs = job_of(1);
+        let mut owner = job(&theirs, json!({}));
+        owner["spec"]["managedBy"] = "example.com/other".into();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
+            _ => None,
+        });
+        let shard = first_of_two(&api, &[], vec![pod_at(110, "Pending", &theirs, 0)]).await;
+        for version in 120..140 {
+            shard.watched(vec![applied(&pod_at(version, "Running", &theirs, 0))]).await;
+            sleep(SOON).await;
+        }
+        assert_eq!((api.count(LABEL), api.count(&["GET", "/jobs/"])), (0, 1), "{:?}", api.sent());
+    });
+}
+
+/// No watch of this shard shows its end.
+#[test]
+fn a_pod_that_its_label_hides_is_read_until_it_is_gone_however_its_job_came_to_know_it() {
+    for known_by in ["watch", "live list"] {
+        run(async move {
+            let ours = job_of(0);
+            let hidden = pod_at(150, "Running", &ours, 1);
+            let (gone, is_gone) = switch();
+            let (listed, owner) = (hidden.clone(), job(&ours, up_to_date(0)));
+            let found = hidden.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if of_pod(method, uri, "p") && is_gone.load(Ordering::Relaxed) == 1 => refusal(404),
+                "GET" if of_pod(method, uri, "p") => Some((200, found.clone())),
+                "GET" if is_live(uri) => list(150, std::slice::from_ref(&listed)),
+                "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
+                _ => None,
+            });
+            let shown = if known_by == "watch" { vec![pod_at(90, "Running", &ours, 0)] } else { vec![] };
+            let shard = first_of_two(&api, &[job(&ours, up_to_date(0))], shown).await;
+            if known_by == "watch" {
+                shard.watched(vec![applied(&hidden)]).await;
+            }
+            shard.0.send(JobReport::Relist((&*ours).into())).await.unwrap();
+            sleep(20 * SOON).await;
+            assert_eq!(api.count(CREATION), 0, "{known_by}: {:?}", api.sent());
+            gone.store(1, Ordering::Relaxed);
+            sleep(400 * SOON).await;
+            assert!(api.count(&["GET", "/pods/p"]) > 1, "{known_by}: {:?}", api.sent());
+            assert!(api.count(CREATION) > 0, "{known_by}: it is gone: {:?}", api.sent());
         });
     }
 }
@@ -75,8 +130,10 @@ fn a_pod_that_comes_back_is_labelled_with_pauses() {
     run(async {
         let theirs = job_of(1);
         let home = pod_at(120, "Running", &theirs, 1);
+        let owner = job(&theirs, json!({}));
         let api = TestApi::new(move |method, uri| match method {
             "PATCH" if uri.contains("/pods/p") => Some((200, home.clone())),
+            "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
             _ => None,
         });
         let shard = first_of_two(&api, &[], vec![]).await;
