@@ -1,5 +1,6 @@
-//! Pods that no known Job of a shard has. A pod whose Job is gone loses our finalizer and label; a pod whose Job is not known
-//! yet waits for it, and so does one without controller that names a Job which may adopt it.
+//! Pods that no known Job of a shard has. A pod whose Job is gone loses our finalizer and label. A pod whose Job is another
+//! shard's gets the label of that shard: other replicas may not see it. A pod whose Job is not known yet waits for it, and so does
+//! one without controller that names a Job which may adopt it.
 
 mod adoptable;
 mod release;
@@ -13,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::adoptable::Adoptable;
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
+use super::labelling::Labelling;
 use super::pauses::Pauses;
 use super::pod_places::PodPlaces;
 use super::supervision::Unit;
@@ -46,6 +48,10 @@ pub struct OrphanPods {
     next: u64,
     /// Pods without controller that a Job may adopt.
     adoptable: Adoptable,
+    /// Pods of other shards' Jobs that are being labelled, or were not long ago.
+    labelling: UidMap<AbortOnDropHandle<()>>,
+    /// When labellings that have ended are dropped.
+    labelled: Tidying,
     /// Pods that are being released, or were not long ago.
     releasing: UidMap<UnderWay>,
     /// When releases that have ended are dropped: no watch may show what has become of their pods.
@@ -91,6 +97,8 @@ impl OrphanPods {
             looks: JobMap::default(),
             next: 0,
             adoptable: Adoptable::default(),
+            labelling: UidMap::default(),
+            labelled: Tidying::default(),
             releasing: UidMap::default(),
             tidying: Tidying::default(),
             pauses: Pauses::default(),
@@ -103,9 +111,7 @@ impl OrphanPods {
         // Only of such a pod the watch tells this shard until it is gone.
         let is_kept = self.places.keeper(&pod) == self.shard;
         match &pod.controller {
-            Some(ControllerRef::Job(job)) if is_kept && self.is_home(job) && self.may_matter(&pod) => {
-                self.wait(job.clone(), pod);
-            }
+            Some(ControllerRef::Job(job)) if is_kept && pod.has_marks() => self.wait(job.clone(), pod),
             // Finalizer and labels are another controller's business now.
             Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod.pod.uid),
             Some(ControllerRef::NoJob) | None if pod.has_marks() => {
@@ -116,14 +122,6 @@ impl OrphanPods {
             None if is_kept => self.adoptable.insert(pod),
             Some(ControllerRef::NoJob) | None => {}
         }
-    }
-
-    fn is_home(&self, job: &JobId) -> bool {
-        self.places.of_job(job) == self.shard
-    }
-
-    fn may_matter(&self, pod: &ObservedPod) -> bool {
-        pod.pod.tracked || self.places.of_label(pod).is_some()
     }
 
     /// A list begins of all pods that may wait here. It shows those again that exist.
@@ -163,16 +161,44 @@ impl OrphanPods {
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
-        if pod.pod.tracked {
-            match self.looks.get(&job) {
-                None => self.look_for(&job),
-                Some(Look::Over(Fate::Gone)) => self.release(&pod),
-                // Nothing follows from another controller's Job before it is gone.
-                Some(Look::InProgress { .. } | Look::Over(Fate::Ours | Fate::Others)) => {}
-            }
+        match self.looks.get(&job) {
+            None if pod.pod.tracked || self.is_stranger(&pod) => self.look_for(&job),
+            Some(Look::Over(fate)) => self.follow(*fate, &job, &pod),
+            None | Some(Look::InProgress { .. }) => {}
         }
         self.awaited.insert(uid.clone(), job.clone());
         self.waiting.entry(job).or_default().insert(uid, pod);
+    }
+
+    /// Whether the Job of a pod is another shard's.
+    fn is_stranger(&self, pod: &ObservedPod) -> bool {
+        self.places.home(pod).is_some_and(|home| home != self.shard)
+    }
+
+    /// Does what follows for a pod from what has become of its Job. Nothing follows from another controller's Job before it is
+    /// gone: that controller may be of another number of shards.
+    fn follow(&mut self, fate: Fate, job: &JobId, pod: &ObservedPod) {
+        match fate {
+            Fate::Gone if pod.pod.tracked => self.release(pod),
+            Fate::Ours if self.is_stranger(pod) => self.send_home(job, pod),
+            Fate::Gone | Fate::Ours | Fate::Others => {}
+        }
+    }
+
+    /// Gives a pod the label of its Job's shard, unless that is in progress.
+    fn send_home(&mut self, job: &JobId, pod: &ObservedPod) {
+        if self.labelled.is_due(self.labelling.len()) {
+            self.labelling.retain(|_, task| !task.is_finished());
+            self.labelled.done(self.labelling.len());
+        }
+        if self.labelling.get(&pod.pod.uid).is_none_or(AbortOnDropHandle::is_finished) {
+            let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
+            let task = self.unit.spawn("a labelling", async move {
+                // Closed, the fence is somebody else's who looks after the pod.
+                let _ = Box::pin(labelling.hold()).await;
+            });
+            self.labelling.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
+        }
     }
 
     /// Looks for a Job, once for all pods that wait for it.
@@ -188,16 +214,14 @@ impl OrphanPods {
         self.looks.insert(job.clone(), Look::InProgress { number, _task: AbortOnDropHandle::new(task) });
     }
 
-    /// Takes in what has become of a Job. If it is gone, its pods are released.
+    /// Takes in what has become of a Job.
     pub fn looked_for(&mut self, JobLookedFor { job, number, fate }: JobLookedFor) {
         let is_meant =
             |look: &&mut Look| matches!(look, Look::InProgress { number: of, .. } if *of == number);
         let Some(look) = self.looks.get_mut(&job).filter(is_meant) else { return };
         *look = Look::Over(fate);
-        if fate == Fate::Gone
-            && let Some(pods) = self.waiting.get_mut(&job).map(std::mem::take)
-        {
-            pods.values().filter(|pod| pod.pod.tracked).for_each(|pod| self.release(pod));
+        if let Some(pods) = self.waiting.get_mut(&job).map(std::mem::take) {
+            pods.values().for_each(|pod| self.follow(fate, &job, pod));
             self.waiting.insert(job, pods);
         }
     }
@@ -242,6 +266,8 @@ impl OrphanPods {
         under_way.into_iter().for_each(UnderWay::forget);
         self.no_longer_waits(pod);
         self.adoptable.remove(pod);
+        self.labelling.remove(pod);
+        give_back(&mut self.labelling);
         give_back(&mut self.releasing);
     }
 
@@ -251,14 +277,15 @@ impl OrphanPods {
         let uid = &pod.pod.uid;
         self.adoptable.remove(uid);
         if self.awaited.get(uid).is_some_and(|awaited| pod.job() != Some(awaited)) {
+            self.labelling.remove(uid);
             self.no_longer_waits(uid);
         }
     }
 
-    /// The numbers of pods that wait, and that are being released or were.
+    /// The numbers of pods that wait, and that are being released, or labelled, or were.
     #[cfg(test)]
     pub fn held(&self) -> [usize; 2] {
-        [self.awaited.len() + self.adoptable.len(), self.releasing.len()]
+        [self.awaited.len() + self.adoptable.len(), self.releasing.len() + self.labelling.len()]
     }
 
     fn no_longer_waits(&mut self, pod: &Uid) {

@@ -38,7 +38,7 @@ use crate::sharding::{ShardCount, ShardId};
 use crate::telemetry::metrics::Metrics;
 
 /// How long shards that are to be listed wait for others.
-const GATHERING: Duration = Duration::from_millis(2);
+const GATHERING: Duration = Duration::from_millis(10);
 /// How long changes in a stream are collected.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 /// A change that comes this long after the last one is not part of a stream.

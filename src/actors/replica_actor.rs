@@ -25,8 +25,8 @@ use super::job_cache::JobCache;
 use super::job_index::Owner;
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
-    Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsCaughtUp, JobsListed, Owned, ShardActor,
-    ShardReport,
+    Describe, Drain, End, ForeignJobSeen, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
+    Owned, ShardActor, ShardReport,
 };
 use super::subscription::{Subscription, SubscriptionId};
 use super::supervision::{PanicNotice, Unit};
@@ -322,7 +322,14 @@ impl ReplicaActor {
         let uid = job.uid();
         self.doubtful.end_reading(uid);
         self.cx.job_index.remove(uid);
+        let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);
+        if !ours {
+            // The shard of the Job itself is told below.
+            let home = self.cx.config.shards.shard_of(&uid.to_string());
+            let others = self.shards.iter().filter(|(id, _)| **id != home);
+            others.for_each(|(_, shard)| shard.actor.do_send(ForeignJobVanished(job.clone())));
+        }
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get_mut(&self.cx.config.shards.shard_of(&uid.to_string())) {
             shard.skipped.remove(uid);

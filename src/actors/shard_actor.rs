@@ -9,7 +9,6 @@ mod jobs;
 mod missed;
 mod pod_feed;
 mod searches;
-mod strangers;
 mod timers;
 mod unseen;
 
@@ -29,7 +28,6 @@ pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
-use self::strangers::Strangers;
 use self::timers::Timers;
 use self::unseen::UnseenPods;
 use super::begun::BegunFor;
@@ -81,6 +79,11 @@ pub struct JobSeen {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct JobVanished(pub JobId);
+
+/// A Job of another controller is gone. Pods with the label of any shard may name it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ForeignJobVanished(pub JobId);
 
 /// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
@@ -162,7 +165,6 @@ pub struct ShardActor {
     progress: ProgressSender,
     places: PodPlaces,
     orphan_pods: OrphanPods,
-    strangers: Strangers,
     jobs: JobMap<JobEntry>,
     foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
@@ -190,7 +192,6 @@ impl ShardActor {
         Self {
             places: PodPlaces(cx.config.shards),
             orphan_pods,
-            strangers: Strangers::default(),
             takeover: Some(TakeoverSpan::begin(owned.id.0, owned.epoch)),
             _notice: owned.unit.notice(),
             owned,
@@ -272,7 +273,6 @@ impl ShardActor {
         let job = self.job_of(&pod);
         self.lost_to(&uid, job.as_ref());
         self.orphan_pods.leave_other_jobs(&pod);
-        self.send_home(&pod);
         match job {
             Some(job) => self.deliver_to_job(&job, pod, ctx),
             None => {
@@ -298,7 +298,6 @@ impl ShardActor {
         let uid = &pod.pod.uid;
         // A live list in progress may show it as it was before, or as it is since it has its label back.
         self.doubts.pod_shown(uid, pod.pod.version);
-        self.strangers.forget(uid);
         if self.may_exist(pod, ctx) {
             return;
         }
@@ -437,6 +436,14 @@ impl Handler<JobVanished> for ShardActor {
         self.orphan_pods.job_vanished(&job);
         self.wait_for_no_pod(&job);
         self.forget_foreign_job(job.uid());
+    }
+}
+
+impl Handler<ForeignJobVanished> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, ForeignJobVanished(job): ForeignJobVanished, _: &mut Self::Context) {
+        self.orphan_pods.job_vanished(&job);
     }
 }
 

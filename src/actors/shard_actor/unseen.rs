@@ -136,6 +136,7 @@ impl UnseenPods {
     fn is_known_now(&mut self, pod: &Uid) -> bool {
         let Some(unseen) = self.pods.get_mut(pod) else { return false };
         let (is_new, job) = (!std::mem::replace(&mut unseen.known, true), unseen.job.clone());
+        unseen.unreadable = None;
         if is_new {
             self.one_less_unknown(&job);
         }

@@ -16,18 +16,16 @@ struct HeldPods {
     waiting: usize,
     releasing: usize,
     unseen: usize,
-    strangers: usize,
 }
 
-const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0, strangers: 0 };
+const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0 };
 
 impl Handler<Held> for ShardActor {
     type Result = MessageResult<Held>;
 
     fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
         let [waiting, releasing] = self.orphan_pods.held();
-        let (unseen, strangers) = (self.unseen.held(), self.strangers.len());
-        MessageResult(HeldPods { waiting, releasing, unseen, strangers })
+        MessageResult(HeldPods { waiting, releasing, unseen: self.unseen.held() })
     }
 }
 

@@ -77,6 +77,33 @@ fn a_pod_of_another_controllers_job_keeps_its_label() {
     });
 }
 
+/// The label keeps it from its home.
+#[test]
+fn a_pod_whose_job_was_another_controllers_is_released_when_that_is_gone() {
+    run(async {
+        let theirs = job_of(1);
+        let (gone, is_gone) = switch();
+        let name = theirs.clone();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/") && is_gone.load(Ordering::Relaxed) == 1 => refusal(404),
+            "GET" if uri.contains("/jobs/") => {
+                let mut owner = job(&name, json!({}));
+                owner["spec"]["managedBy"] = "example.com/other".into();
+                Some((200, owner))
+            }
+            _ => None,
+        });
+        let shard = first_of_two(&api, &[], vec![pod_at(110, "Running", &theirs, 0)]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(&["PATCH"]), 0, "{:?}", api.sent());
+        gone.store(1, Ordering::Relaxed);
+        let job = JobId::new("n".into(), (&*theirs).into(), (&*theirs).into());
+        shard.0.send(ForeignJobVanished(job)).await.unwrap();
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(RELEASE), api.count(LABEL)), (1, 0), "{:?}", api.sent());
+    });
+}
+
 /// No watch of this shard shows its end.
 #[test]
 fn a_pod_that_its_label_hides_is_read_until_it_is_gone_however_its_job_came_to_know_it() {
