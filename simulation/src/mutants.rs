@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::{Plan, queued, tenant};
+use crate::plan::{Plan, queued, tenant, wider};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -57,10 +57,11 @@ impl fmt::Display for Catch {
     }
 }
 
-/// The first seed whose world may show a mutant: some need a tenant, or many deletions at once.
+/// The first seed whose world is likely to show a mutant: some need a tenant, many adoptions, or many deletions at once.
 pub fn first_seed(mutant: Mutant) -> u64 {
     match mutant {
         Mutant::ActiveUntilRemovalSent => queued::FIRST,
+        Mutant::AdoptionsNotAwaited => wider::FROM,
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
         _ => 0,
     }

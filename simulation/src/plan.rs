@@ -11,7 +11,7 @@ mod storms;
 mod strangers;
 pub(crate) mod tenant;
 mod together;
-mod wider;
+pub(crate) mod wider;
 mod wider_steps;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,7 @@ use crate::chance::Chance;
 use crate::users::{RULED_OUT, TIER};
 
 /// The first seed whose plan has more in it.
-pub(super) const FROM: u64 = 2_000_000;
+pub(crate) const FROM: u64 = 2_000_000;
 
 /// Adds to the plan of a later seed.
 pub(super) fn add(plan: &mut Plan) {
