@@ -247,8 +247,8 @@ impl OrphanPods {
 
     /// A Job is gone: what a live read has shown of it is no longer true.
     pub fn job_vanished(&mut self, job: &JobId) {
-        let tracked = |pod: &Box<ObservedPod>| pod.pod.tracked;
-        self.no_longer_waiting(job).into_iter().filter(tracked).for_each(|pod| self.consider(pod));
+        let pods = self.no_longer_waiting(job).into_iter();
+        pods.filter(|pod| pod.pod.tracked).for_each(|pod| self.consider(pod));
     }
 
     /// Looks for the Jobs of all pods again that were there before.

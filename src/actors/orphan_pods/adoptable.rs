@@ -50,8 +50,8 @@ impl Adoptable {
     pub(super) fn take_adopted_by(&mut self, job: &JobId, index: &JobIndex) -> Vec<Box<ObservedPod>> {
         let key = (job.namespace().clone(), job.uid().clone());
         let selected = self.selected.get(&key).into_iter().flatten().filter_map(|uid| self.pods.get(uid));
-        let is_adopted = |pod: &&Box<ObservedPod>| index.adopter(pod).as_ref() == Some(job);
-        let adopted: Vec<Uid> = selected.filter(is_adopted).map(|pod| pod.pod.uid.clone()).collect();
+        let adopted = selected.filter(|pod| index.adopter(pod).as_ref() == Some(job));
+        let adopted: Vec<Uid> = adopted.map(|pod| pod.pod.uid.clone()).collect();
         adopted.iter().filter_map(|uid| self.remove(uid)).collect()
     }
 
