@@ -42,8 +42,8 @@ impl Labelling {
 
     /// Writes the label, with pauses that grow between attempts, and before one of a pod that was labelled a short time ago:
     /// what makes it lose its shard again, such as a webhook that moves it to other Jobs, may do so for ever. Ends once the pod
-    /// has the label, or has another controller, or is gone; or has lost our finalizer since it is refused the label for good
-    /// and its Job leaves.
+    /// has the label, has another controller or is gone. If the label is refused for good and the Job leaves, the pod loses our
+    /// finalizer instead.
     ///
     /// # Errors
     /// When the fence is closed.

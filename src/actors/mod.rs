@@ -10,7 +10,7 @@
 //! |---|---|
 //! | a replica: what starts and ends it | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
 //! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`rewinds`], [`catch_up`] |
-//! | what it hears: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`] |
+//! | what it hears: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`], [`rest`] |
 //! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`] |
 //! | pods without a Job, or with the label of another's shard | [`orphan_pods`], [`stripped_pods`], [`labelling`], [`release_with_job`] |
 //! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`], [`long_works`] |
@@ -59,6 +59,7 @@ mod replica;
 mod replica_actor;
 mod requests;
 mod rereads;
+mod rest;
 mod rewinds;
 mod shard_actor;
 mod stripped_pods;

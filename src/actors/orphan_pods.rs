@@ -51,7 +51,7 @@ pub struct OrphanPods {
     /// Pods of other shards' Jobs that are being labelled, or were not long ago.
     labelling: UidMap<AbortOnDropHandle<()>>,
     /// When labellings that have ended are dropped.
-    labelled: Tidying,
+    labelling_tidying: Tidying,
     /// Pods that are being released, or were not long ago.
     releasing: UidMap<UnderWay>,
     /// When releases that have ended are dropped: no watch may show what has become of their pods.
@@ -98,7 +98,7 @@ impl OrphanPods {
             next: 0,
             adoptable: Adoptable::default(),
             labelling: UidMap::default(),
-            labelled: Tidying::default(),
+            labelling_tidying: Tidying::default(),
             releasing: UidMap::default(),
             tidying: Tidying::default(),
             pauses: Pauses::default(),
@@ -108,7 +108,7 @@ impl OrphanPods {
     /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
         self.leave_other_jobs(&pod);
-        // Only of such a pod the watch tells this shard until it is gone.
+        // The watch tells this shard what becomes of such a pod, until it is gone. Of others, it may not.
         let is_kept = self.places.keeper(&pod) == self.shard;
         match &pod.controller {
             Some(ControllerRef::Job(job)) if is_kept && pod.has_marks() => self.wait(job.clone(), pod),
@@ -187,9 +187,9 @@ impl OrphanPods {
 
     /// Gives a pod the label of its Job's shard, unless that is in progress.
     fn send_home(&mut self, job: &JobId, pod: &ObservedPod) {
-        if self.labelled.is_due(self.labelling.len()) {
+        if self.labelling_tidying.is_due(self.labelling.len()) {
             self.labelling.retain(|_, task| !task.is_finished());
-            self.labelled.done(self.labelling.len());
+            self.labelling_tidying.done(self.labelling.len());
         }
         if self.labelling.get(&pod.pod.uid).is_none_or(AbortOnDropHandle::is_finished) {
             let labelling = Labelling::new(&self.cx, &self.fence, pod, job);

@@ -61,7 +61,7 @@ impl PodPlaces {
         Some(self.of_uid(pod.labels.get(CONTROLLER_UID_LABEL)?))
     }
 
-    /// Whether the label of a pod keeps it from the replicas that do not own this shard.
+    /// Whether the label of a pod names another shard, and so keeps the pod from a replica that owns this one only.
     pub fn is_hidden_from(self, pod: &ObservedPod, shard: ShardId) -> bool {
         self.of_label(pod).is_some_and(|label| label != shard)
     }

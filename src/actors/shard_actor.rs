@@ -6,18 +6,16 @@
 mod doubts;
 mod foreign_jobs;
 mod jobs;
+mod messages;
 mod missed;
 mod pod_feed;
 mod searches;
 mod timers;
 mod unseen;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{
-    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
-};
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
@@ -27,6 +25,10 @@ use self::doubts::Doubts;
 pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
+pub use self::messages::{
+    Candidates, Describe, Drain, End, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
+    ShardReport,
+};
 use self::pod_feed::PodFeed;
 use self::timers::Timers;
 use self::unseen::UnseenPods;
@@ -41,11 +43,10 @@ use super::pod_places::PodPlaces;
 use super::pod_watch::Pods;
 use super::protocol::{JobReport, Ping, ProgressSender, ShardProgress};
 use super::supervision::{PanicNotice, Unit};
-use super::waits::{WaitingJob, Waits};
+use super::waits::Waits;
 use crate::cluster::gate::Fence;
-use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedJob, ObservedPod, Unreadable};
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
@@ -54,88 +55,6 @@ use crate::telemetry::traces::{TakeoverSpan, drain_span};
 
 /// Pause before pods are listed live for a Job: Jobs that need a list at the same time share it.
 const RELIST_DELAY: Duration = Duration::from_millis(10);
-
-/// The Jobs of the replica have been listed: the shard may list its pods.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct JobsListed;
-
-/// The watch of Jobs has come as far as the claim on the shard.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct JobsCaughtUp;
-
-/// A Job of the shard was added or changed.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct JobSeen {
-    /// The Job.
-    pub job: Arc<ObservedJob>,
-    /// When the watch brought it.
-    pub arrived: Instant,
-}
-
-/// A Job of the shard no longer exists.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct JobVanished(pub JobId);
-
-/// A Job of another controller is gone. Pods with the label of any shard may name it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct ForeignJobVanished(pub JobId);
-
-/// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Candidates {
-    /// The Job.
-    pub job: JobId,
-    /// Pods in whose state an earlier list left doubts, with their versions in it.
-    pub doubted: UidMap<u64>,
-    /// All pods that it selects.
-    pub list: PodList,
-}
-
-/// End at once, and all Jobs of the shard with it.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct End;
-
-/// Report on the shard, for `/debug/shards`.
-#[derive(Message)]
-#[rtype(result = "ShardReport")]
-pub struct Describe;
-
-/// Decide nothing more for the shard. Answered when all requests in flight are answered and reported.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Drain;
-
-/// The state of a shard and its work.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct ShardReport {
-    /// Number of the shard.
-    pub shard: u32,
-    /// How often the shard has been claimed.
-    pub epoch: u64,
-    /// `syncing`, `active` or `draining`.
-    pub state: &'static str,
-    /// Jobs held.
-    pub jobs: usize,
-    /// Jobs held that have finished and need nothing, and so have no actor.
-    pub passivated: usize,
-    /// Pods held.
-    pub pods: usize,
-    /// The work that remains, in pods: one for each unfinished Job, one for each pod that has yet to be created, and half for
-    /// each pod that has its finalizer. A Job counts no more than four times its parallelism of pods that have yet to be
-    /// created, and weighs 10,001 at most.
-    pub load: u32,
-    /// Jobs that are not done although no pod of theirs is created.
-    pub waiting: usize,
-    /// The first 100 of them by name.
-    pub waits: Vec<WaitingJob>,
-}
 
 /// A shard that is ours.
 pub struct Owned {

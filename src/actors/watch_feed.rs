@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
+use super::rest::rest_after;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
@@ -22,7 +23,7 @@ use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch_together};
-use crate::cluster::wire::{Decoder, ObservedJob, PodDecoder};
+use crate::cluster::wire::{ObservedJob, PodDecoder};
 use crate::job::selector::Selector;
 
 /// Most changes in one message.
@@ -35,10 +36,6 @@ const BACKPRESSURE_THRESHOLD: usize = 16;
 const DEBOUNCE: Duration = Duration::from_millis(2);
 /// A change that comes this long after the last one is not part of a stream.
 const IDLE_GAP: Duration = Duration::from_millis(10);
-
-/// How often the time of a list of selected pods its turn rests, and how long at most.
-const REST: u32 = 10;
-const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// Changes of Jobs.
 #[derive(Message)]
@@ -55,12 +52,40 @@ pub struct Jobs {
 /// Feeds the Jobs of the cluster to an actor until the subscription is dropped or the actor is gone.
 pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
-    let arrived = StdInstant::now;
-    feed(cx, Selection::all(Resource::JOBS), decoder, to, move |from, changes| Jobs {
-        from,
-        arrived: arrived(),
-        changes,
-    })
+    let id = cx.next_subscription();
+    let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
+    let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
+    #[cfg(feature = "test-hooks")]
+    let config = cx.config.clone();
+    // One that has panicked begins with a list.
+    let follow = move || {
+        let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+        let (decoder, to) = (decoder.clone(), to.clone());
+        #[cfg(feature = "test-hooks")]
+        let config = config.clone();
+        let mut rewinds = rewinds.subscribe();
+        async move {
+            loop {
+                let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+                let jobs = Selection::all(Resource::JOBS);
+                let changes = watch_together(vigil, transport, jobs, decoder.clone(), metrics, seed);
+                let forwarding = forward(changes, |changes| {
+                    #[cfg(feature = "test-hooks")]
+                    config.test_hooks.pass(Part::Feed);
+                    let few = changes.len() <= BACKPRESSURE_THRESHOLD;
+                    deliver(&to, Jobs { from: id, arrived: StdInstant::now(), changes }, few)
+                });
+                tokio::select! {
+                    biased;
+                    // Versions that the watch knows mean nothing in another history.
+                    () = rewinds.rewound() => {}
+                    () = forwarding => return,
+                }
+            }
+        }
+    };
+    let task = cx.runtime.spawn(supervised("the feed of an actor", follow));
+    Subscription::new(id, AbortOnDropHandle::new(task))
 }
 
 /// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed. Each such list of a
@@ -73,7 +98,7 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: 
         let turn = cx.selected_lists.acquire(Some(namespace), None).await;
         let begun = Instant::now();
         let listed = cx.reads.list_pods(&pod_decoder(cx), &selection).await;
-        let rest = (begun.elapsed() * REST).min(LONGEST_REST);
+        let rest = rest_after(begun.elapsed());
         cx.runtime.spawn(async move {
             sleep(rest).await;
             drop(turn);
@@ -89,60 +114,6 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: 
 /// Reads of pods what this replica needs.
 pub fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
     PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on())
-}
-
-fn feed<D: Decoder, M>(
-    cx: &ReplicaContext,
-    selection: Selection,
-    decoder: D,
-    to: Recipient<M>,
-    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + Sync + 'static,
-) -> Subscription
-where
-    D::Object: Send,
-    M: Message<Result = ()> + Send + 'static,
-{
-    let id = cx.next_subscription();
-    let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
-    let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
-    let feed = Arc::new(Feed { to, message });
-    #[cfg(feature = "test-hooks")]
-    let config = cx.config.clone();
-    // One that has panicked begins with a list.
-    let follow = move || {
-        let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
-        let (selection, decoder, feed) = (selection.clone(), decoder.clone(), feed.clone());
-        #[cfg(feature = "test-hooks")]
-        let config = config.clone();
-        let mut rewinds = rewinds.subscribe();
-        async move {
-            loop {
-                let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
-                let changes =
-                    watch_together(vigil, transport, selection.clone(), decoder.clone(), metrics, seed);
-                let forwarding = forward(changes, |chunk| {
-                    #[cfg(feature = "test-hooks")]
-                    config.test_hooks.pass(Part::Feed);
-                    let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-                    deliver(&feed.to, (feed.message)(id, chunk), few)
-                });
-                tokio::select! {
-                    biased;
-                    // Versions that the watch knows mean nothing in another history.
-                    () = rewinds.rewound() => {}
-                    () = forwarding => return,
-                }
-            }
-        }
-    };
-    let task = cx.runtime.spawn(supervised("the feed of an actor", follow));
-    Subscription::new(id, AbortOnDropHandle::new(task))
-}
-
-/// Where changes go, and as what.
-struct Feed<M: Message<Result = ()> + Send, F> {
-    to: Recipient<M>,
-    message: F,
 }
 
 /// Forwards all changes, in order, until there are no more or the actor has ended. `deliver` sends changes
@@ -172,10 +143,7 @@ struct Gone;
 
 /// Sends a message to an actor, and waits until it is handled, so that messages do not pile up. A message of
 /// `few` changes needs only room in the mailbox.
-async fn deliver<M>(to: &Recipient<M>, message: M, few: bool) -> Result<(), Gone>
-where
-    M: Message<Result = ()> + Send + 'static,
-{
+async fn deliver(to: &Recipient<Jobs>, message: Jobs, few: bool) -> Result<(), Gone> {
     let sent = if few { to.try_send(message) } else { Err(SendError::Full(message)) };
     match sent {
         Ok(()) => Ok(()),

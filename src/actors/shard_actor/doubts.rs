@@ -11,10 +11,11 @@ use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::missed::Missed;
-use super::searches::{LONGEST_REST, Searches};
+use super::searches::Searches;
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
+use crate::actors::rest::rest_after;
 use crate::actors::watch_feed::{list_selected, pod_decoder};
 use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
@@ -31,9 +32,6 @@ pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// The longest that a live list may take. What the watch shows is remembered for no longer, so a list that took longer is
 /// repeated.
 const LONGEST_LIST: Duration = Duration::from_secs(600);
-
-/// How often the time of a look at the Jobs that wait the next one waits: that time grows with their number.
-const SEEKING_REST: u32 = 10;
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
@@ -213,8 +211,8 @@ impl ShardActor {
             let begun = TokioInstant::now();
             let next = shard.seek_pods(ctx);
             let now = TokioInstant::now();
-            let rest = (now.duration_since(begun) * SEEKING_REST).min(LONGEST_REST);
-            shard.doubts.rests = Some(now + rest);
+            // The time of a look grows with the number of Jobs that wait.
+            shard.doubts.rests = Some(now + rest_after(now.duration_since(begun)));
             if let Some(next) = next {
                 shard.schedule_search(next.saturating_duration_since(now), ctx);
             }

@@ -13,15 +13,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::actors::rest::rest_after;
 use crate::job::job_id::JobId;
 use crate::job::tidying::Tidying;
 
 /// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
 pub(super) const MAX_SOUGHT: usize = 50;
-/// How often the time of a list the next one of its namespace waits.
-const REST: u32 = 10;
-/// The longest such wait.
-pub(super) const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// The lists of each namespace, or of each Job.
 #[derive(Debug)]
@@ -92,7 +89,7 @@ impl<K: Clone + Eq + Hash> Searches<K> {
     /// The list of this has ended. The next begins after `pause` at the earliest.
     pub(super) fn end(&mut self, of: &K, now: Instant, pause: Duration) {
         let Some(begun) = self.begun(of) else { return };
-        let rest = (now.saturating_duration_since(begun) * REST).min(LONGEST_REST).max(pause);
+        let rest = rest_after(now.saturating_duration_since(begun)).max(pause);
         self.all.insert(of.clone(), Search::Resting { until: now + rest });
     }
 

@@ -17,9 +17,10 @@ mod timers;
 mod undone;
 mod unseen;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use actix::Addr;
+use actix::Message;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -29,6 +30,7 @@ use crate::actors::test_api::{
     TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, replica_with, run,
 };
 use crate::cluster::boot_clock::AwakeClock;
+use crate::cluster::reads::PodList;
 use crate::job::names::BUILT_IN_CONTROLLER;
 
 /// Time in which everything happens that does not wait for something.

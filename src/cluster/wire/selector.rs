@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
-use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};
 use crate::job::selector::{Operator, Requirement, Selector};
 
-/// A selector in JSON or protobuf.
+/// A selector in JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WireSelector<'a> {
@@ -24,32 +23,6 @@ struct WireRequirement<'a> {
     operator: Text<'a>,
     #[serde(borrow)]
     values: Option<Vec<Text<'a>>>,
-}
-
-impl<'a> Message<'a> for WireSelector<'a> {
-    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        match number {
-            1 => {
-                let (key, value) = value.pair()?;
-                self.match_labels.get_or_insert_default().push(key, value);
-            }
-            2 => self.match_expressions.get_or_insert_default().push(value.message()?),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl<'a> Message<'a> for WireRequirement<'a> {
-    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        match number {
-            1 => self.key = value.text()?,
-            2 => self.operator = value.text()?,
-            3 => self.values.get_or_insert_default().push(value.text()?),
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// Reads a selector. Unknown operators are added to `skipped`, and match nothing.

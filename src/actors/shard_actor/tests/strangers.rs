@@ -33,19 +33,23 @@ fn pod_at(version: u64, phase: &str, job: &str, shard: u32) -> Value {
     found
 }
 
+/// An API server with this Job of ours, where the pod is so once it is labelled.
+fn labelling_api(owner: &str, labelled: Value) -> TestApi {
+    let owner = job(owner, json!({}));
+    TestApi::new(move |method, uri| match method {
+        "PATCH" if uri.contains("/pods/p") => Some((200, labelled.clone())),
+        "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
+        _ => None,
+    })
+}
+
 /// A counted one is to be seen by its Job, too, which may have to delete it.
 #[test]
 fn a_pod_of_another_shards_job_gets_the_label_of_that_shard() {
     for tracked in [true, false] {
         run(async move {
             let theirs = job_of(1);
-            let home = pod_at(120, "Failed", &theirs, 1);
-            let owner = job(&theirs, json!({}));
-            let api = TestApi::new(move |method, uri| match method {
-                "PATCH" if uri.contains("/pods/p") => Some((200, home.clone())),
-                "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
-                _ => None,
-            });
+            let api = labelling_api(&theirs, pod_at(120, "Failed", &theirs, 1));
             let mut stranger = pod_at(110, "Failed", &theirs, 0);
             if !tracked {
                 stranger["metadata"]["finalizers"] = json!([]);
@@ -156,13 +160,7 @@ fn a_pod_whose_label_names_no_shard_or_its_jobs_keeps_it() {
 fn a_pod_that_comes_back_is_labelled_with_pauses() {
     run(async {
         let theirs = job_of(1);
-        let home = pod_at(120, "Running", &theirs, 1);
-        let owner = job(&theirs, json!({}));
-        let api = TestApi::new(move |method, uri| match method {
-            "PATCH" if uri.contains("/pods/p") => Some((200, home.clone())),
-            "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
-            _ => None,
-        });
+        let api = labelling_api(&theirs, pod_at(120, "Running", &theirs, 1));
         let shard = first_of_two(&api, &[], vec![]).await;
         for version in 0..300 {
             shard.watched(vec![applied(&pod_at(130 + version, "Running", &theirs, 0))]).await;
