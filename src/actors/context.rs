@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
 
@@ -14,7 +14,7 @@ use super::large_pods::LargePods;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
 use super::pauses::Pauses;
-use super::pod_watch::{PodWatch, Services};
+use super::pod_watch::{Kind, PodWatch, Services};
 use super::rereads::Rereads;
 use super::rewinds::Rewinds;
 use super::subscription::SubscriptionId;
@@ -92,12 +92,12 @@ pub struct ReplicaServices {
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
-    /// Whether there may be a Job of ours whose selector pods without a Job's label match: once so, always so.
-    pods_chosen: Arc<AtomicBool>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
-    /// The watch of the pods of all shards.
+    /// The watch of the pods of all shards that have the label of a Job's UID.
     pub pod_watch: PodWatch,
+    /// The watch of those that lack it, for shards that have Jobs with a selector of their own.
+    pub unlabelled_pods: PodWatch,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -128,7 +128,7 @@ impl ReplicaContext {
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
         let (rewinds, vigil) = (Rewinds::default(), Vigil::default());
-        let (job_index, pods_chosen) = (Arc::<JobIndex>::default(), Arc::<AtomicBool>::default());
+        let job_index = Arc::<JobIndex>::default();
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),
@@ -137,11 +137,13 @@ impl ReplicaContext {
             seeds: seeds.clone(),
             shards: config.shards,
             jobs: job_index.clone(),
-            pods_chosen: pods_chosen.clone(),
+            kind: Kind::Labelled,
             decoder: PodDecoder::new(config.finalizer()).reading_runs(config.traces.is_on()),
             #[cfg(feature = "test-hooks")]
             test_hooks: config.test_hooks.clone(),
         };
+        let unlabelled = Services { kind: Kind::Unlabelled, ..services.clone() };
+        let unlabelled_pods = PodWatch::begin(unlabelled, &runtime);
         let pod_watch = PodWatch::begin(services, &runtime);
         let services = ReplicaServices {
             config: Arc::new(config),
@@ -162,10 +164,10 @@ impl ReplicaContext {
             label_pauses: Pauses::default(),
             rewinds,
             job_index,
-            pods_chosen,
             downfall: Downfall::default(),
             vigil,
             pod_watch,
+            unlabelled_pods,
             seeds,
             subscriptions: AtomicU64::default(),
         };
@@ -181,16 +183,6 @@ impl ReplicaContext {
     /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// There may be a Job of ours whose selector pods without a Job's label match.
-    pub fn pods_may_be_chosen(&self) {
-        self.pods_chosen.store(true, Ordering::Release);
-    }
-
-    /// Whether there may be such a Job.
-    pub fn are_pods_chosen(&self) -> bool {
-        self.pods_chosen.load(Ordering::Acquire)
     }
 
     /// A part of the replica without which it must end.

@@ -17,6 +17,7 @@ use super::job_index::JobIndex;
 use super::labelling::Labelling;
 use super::pauses::Pauses;
 use super::pod_places::PodPlaces;
+use super::pod_watch::Kind;
 use super::supervision::Unit;
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
@@ -124,15 +125,22 @@ impl OrphanPods {
         }
     }
 
-    /// A list begins of all pods that may wait here. It shows those again that exist.
-    pub fn list_begins(&mut self) {
-        self.unlisted = self.awaited.keys().cloned().collect();
+    /// A list begins of all pods of this kind that may wait here. It shows those again that exist.
+    pub fn list_begins(&mut self, kind: Kind) {
+        let waiting = self.waiting.values().flat_map(HashMap::values).filter(|pod| Kind::of(pod) == kind);
+        self.unlisted.extend(waiting.map(|pod| pod.pod.uid.clone()));
         self.adoptable = Adoptable::default();
     }
 
     /// The list is complete: what it has not shown is gone, or is another shard's.
-    pub fn list_complete(&mut self) {
-        std::mem::take(&mut self.unlisted).iter().for_each(|pod| self.forget(pod));
+    pub fn list_complete(&mut self, kind: Kind) {
+        let is_of_kind = |uid: &Uid| {
+            let job = self.awaited.get(uid)?;
+            Some(Kind::of(self.waiting.get(job)?.get(uid)?) == kind)
+        };
+        let gone: Vec<Uid> =
+            self.unlisted.iter().filter(|uid| is_of_kind(uid) != Some(false)).cloned().collect();
+        gone.iter().for_each(|pod| self.forget(pod));
     }
 
     /// Removes our finalizer and label from a pod, unless that is in progress.
@@ -404,9 +412,9 @@ mod tests {
                 let api = api(has_job, 403);
                 let orphans = orphans(&api);
                 for _ in 0..40 {
-                    orphans.get().list_begins();
+                    orphans.get().list_begins(Kind::Labelled);
                     orphans.get().consider(observed_pod(&orphan(has_job)));
-                    orphans.get().list_complete();
+                    orphans.get().list_complete(Kind::Labelled);
                     sleep(Duration::from_millis(100)).await;
                     orphans.get().look_again();
                 }
@@ -486,11 +494,11 @@ mod tests {
             let mut shown = pod("p", "j");
             shown["metadata"]["labels"][SHARD_LABEL] = "0".into();
             orphans.get().consider(observed_pod(&shown));
-            orphans.get().list_begins();
+            orphans.get().list_begins(Kind::Labelled);
             shown["metadata"]["finalizers"] = json!([]);
             shown["status"]["phase"] = "Succeeded".into();
             orphans.get().consider(observed_pod(&shown));
-            orphans.get().list_complete();
+            orphans.get().list_complete(Kind::Labelled);
             assert_eq!(orphans.get().waiting_for(&"j".into(), &no_jobs()).len(), 1);
         });
     }

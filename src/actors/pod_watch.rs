@@ -1,5 +1,6 @@
 //! The watch of the pods of all shards of a replica: one watch, however many shards there are. An API server decides
 //! for each watch whether an event is for it, and counts the watches of a resource in the price of every write of it.
+//! There are two of them, each of its [`Kind`] of pods.
 //!
 //! Shards come and go. Those that come are listed together, and watched on a stream of their own. A moment later one
 //! watch follows that selects the shards of all streams, from the lowest version up to which they have told
@@ -13,7 +14,7 @@ mod streams;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant as StdInstant};
 
 use actix::{Message, Recipient};
@@ -34,6 +35,7 @@ use crate::cluster::supervision::{Pauses, caught};
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::{Change, Start, Vigil};
 use crate::cluster::wire::{ObservedPod, PodDecoder};
+use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::{ShardCount, ShardId};
 use crate::telemetry::metrics::Metrics;
 
@@ -48,6 +50,23 @@ const IDLE_GAP: Duration = Duration::from_millis(10);
 const UPKEEP: Duration = Duration::from_secs(1);
 /// Pause after a watch could not begin since the API server no longer had its version.
 const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
+
+/// Which pods a watch shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Those with the label of a Job's UID, as almost all pods of Jobs have it.
+    Labelled,
+    /// Those without it, as pods of Jobs with a selector of their own are. A list of them may take long, since they may be
+    /// all other pods of the cluster.
+    Unlabelled,
+}
+
+impl Kind {
+    /// The kind of a pod.
+    pub fn of(pod: &ObservedPod) -> Self {
+        if pod.labels.get(CONTROLLER_UID_LABEL).is_some() { Self::Labelled } else { Self::Unlabelled }
+    }
+}
 
 /// Changes of pods.
 #[derive(Message)]
@@ -65,6 +84,7 @@ pub struct Pods {
 pub type PodChange = Change<Box<ObservedPod>>;
 
 /// What the watch needs.
+#[derive(Clone)]
 pub struct Services {
     /// The network.
     pub transport: Arc<dyn Transport>,
@@ -80,8 +100,8 @@ pub struct Services {
     pub shards: ShardCount,
     /// The Jobs of the replica.
     pub jobs: Arc<JobIndex>,
-    /// Whether pods may be ours that lack the label of a Job's UID: once so, always so.
-    pub pods_chosen: Arc<AtomicBool>,
+    /// Which pods are shown.
+    pub kind: Kind,
     /// Reads pods.
     pub decoder: PodDecoder,
     /// Faults that tests inject.
@@ -260,7 +280,7 @@ impl Work {
     }
 
     fn selector(&self, shards: &BTreeSet<ShardId>) -> String {
-        self.routes.selector(shards, self.services.pods_chosen.load(Ordering::Acquire))
+        self.routes.selector(shards, self.services.kind)
     }
 
     fn list_soon(&mut self) {

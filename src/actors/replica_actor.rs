@@ -22,7 +22,6 @@ use self::doubtful::DoubtfulJobs;
 use super::catch_up::CatchUp;
 use super::context::ReplicaContext;
 use super::job_cache::JobCache;
-use super::job_index::Owner;
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
@@ -251,11 +250,6 @@ impl ReplicaActor {
 
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
         self.doubtful.end_reading(&job.uid);
-        if job.may_have_pods().is_some_and(|job| Owner::from(job).chooses_pods())
-            && self.cx.config.manages(job.managed_by.as_deref())
-        {
-            self.cx.pods_may_be_chosen();
-        }
         let (shard, job) = self.job_cache.insert(job);
         self.deliver(shard, job, arrived);
         self.look_at_left_alone(ctx);

@@ -9,8 +9,10 @@ mod jobs;
 mod messages;
 mod missed;
 mod pod_feed;
+mod rebuilt;
 mod searches;
 mod timers;
+mod unlabelled;
 mod unseen;
 
 use std::time::{Duration, Instant};
@@ -26,8 +28,7 @@ pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 pub use self::messages::{
-    Candidates, Describe, Drain, End, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
-    ShardReport,
+    Describe, Drain, End, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed, ShardReport,
 };
 use self::pod_feed::PodFeed;
 use self::timers::Timers;
@@ -40,13 +41,13 @@ use super::job_input::{JobInput, ListOrigin};
 use super::orphan_pods::{JobLookedFor, OrphanPods};
 use super::pod_owners::PodOwnerIndex;
 use super::pod_places::PodPlaces;
-use super::pod_watch::Pods;
+use super::pod_watch::{Kind, Pods};
 use super::protocol::{JobReport, Ping, ProgressSender, ShardProgress};
 use super::supervision::{PanicNotice, Unit};
 use super::waits::Waits;
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedPod, Unreadable};
+use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
@@ -88,13 +89,13 @@ pub struct ShardActor {
     foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
+    /// The watch of the pods that lack the label of a Job's UID, once a Job has a selector of its own.
+    unlabelled_feed: PodFeed,
     unseen: UnseenPods,
     doubts: Doubts,
     timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
-    /// Pods are listed that lack the label of a Job's UID, too, as those of Jobs with a selector of their own do.
-    lists_chosen_pods: bool,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
@@ -120,12 +121,12 @@ impl ShardActor {
             foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::NEW,
+            unlabelled_feed: PodFeed::NEW,
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
             timers: Timers::default(),
             releasing: BegunFor::default(),
-            lists_chosen_pods: false,
             shown: (0, 0),
             arrived: Instant::now(),
             cx,
@@ -142,7 +143,6 @@ impl ShardActor {
 
     /// Lists the pods, for the first time or again, then watches them.
     fn list_pods(&mut self, ctx: &Context<Self>) {
-        self.lists_chosen_pods = self.cx.are_pods_chosen();
         let (cx, shard) = (&self.cx, self.owned.id);
         let join = || cx.pod_watch.join(shard, cx.next_subscription(), ctx.address().recipient());
         self.pod_feed.start(join);
@@ -152,14 +152,6 @@ impl ShardActor {
     fn relist_pods(&mut self, ctx: &Context<Self>) {
         self.doubts.relisted();
         if self.pod_feed.version().is_some() {
-            self.list_pods(ctx);
-        }
-    }
-
-    /// Lists the pods again if the last list may lack pods of Jobs with a selector of their own.
-    fn list_chosen_pods(&mut self, ctx: &Context<Self>) {
-        if !self.lists_chosen_pods && !self.pod_feed.is_new() {
-            self.doubts.relisted();
             self.list_pods(ctx);
         }
     }
@@ -223,7 +215,7 @@ impl ShardActor {
         self.orphan_pods.forget(uid);
         let holder = self.holder_of(uid).or_else(|| pod.job().cloned());
         // One with our finalizer is looked for.
-        if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, &pod.pod)) {
+        if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, pod)) {
             return;
         }
         self.pod_owners.remove(uid);
@@ -238,19 +230,25 @@ impl ShardActor {
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
         self.doubts.list_begins();
-        self.orphan_pods.list_begins();
+        self.orphan_pods.list_begins(Kind::Labelled);
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
-        self.unseen.list_complete(version);
-        self.orphan_pods.list_complete();
+        self.unseen.list_complete(version, Kind::Labelled);
+        self.orphan_pods.list_complete(Kind::Labelled);
         self.doubts.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }
+        // Other lists show the pods of these.
+        let choosing = self.jobs_that_choose();
+        for job in &choosing {
+            listing.entry(job.clone()).or_default().extend(self.pod_owners.pods_of(job));
+        }
         self.pod_owners.retain_listed(&listing);
+        choosing.iter().for_each(|job| self.show_again(job, ctx));
         let unseen = &self.unseen;
         let may_plan = |job: &JobId, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
@@ -303,6 +301,7 @@ impl Actor for ShardActor {
 
     fn stopped(&mut self, _: &mut Self::Context) {
         self.pod_feed.drain();
+        self.unlabelled_feed.drain();
     }
 }
 
@@ -321,6 +320,7 @@ impl Handler<JobsListed> for ShardActor {
     fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
         if self.pod_feed.is_new() {
             self.list_pods(ctx);
+            self.watch_unlabelled(ctx);
         } else {
             // Jobs may have gone while nobody watched.
             self.orphan_pods.look_again();
@@ -385,50 +385,26 @@ impl Handler<Pods> for ShardActor {
         self.arrived = arrived;
         for change in changes {
             // A change may end the subscription: the ones behind it no longer count.
-            if !self.pod_feed.receives(from) {
-                break;
-            }
+            let Some(kind) = self.kind_of(from) else { break };
             match change {
+                Change::Restarted if kind == Kind::Unlabelled => self.unlabelled_listing(),
                 Change::Restarted => self.pods_listing(),
                 Change::Applied(pod) if self.is_late(&pod) => {}
-                Change::Applied(pod) | Change::Deleted(pod) if self.unseen.is_overtaken(&pod.pod) => {}
-                Change::Listed(pod) if self.unseen.is_overtaken(&pod.pod) => self.still_listed(&pod.pod.uid),
+                Change::Applied(pod) | Change::Deleted(pod) if self.unseen.is_overtaken(&pod.pod, kind) => {}
+                Change::Listed(pod) if self.unseen.is_overtaken(&pod.pod, kind) => {
+                    self.still_listed(&pod.pod.uid);
+                }
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
+                Change::Synced { version } if kind == Kind::Unlabelled => {
+                    self.unlabelled_listed(version, ctx)
+                }
                 Change::Synced { version } => self.pods_listed(version, ctx),
             }
         }
         self.show_held();
-    }
-}
-
-impl Handler<Candidates> for ShardActor {
-    type Result = ();
-
-    fn handle(&mut self, Candidates { job, doubted, list }: Candidates, ctx: &mut Self::Context) {
-        self.arrived = Instant::now();
-        let mut in_doubt: UidMap<u64> = UidMap::default();
-        let is_of_job = |pod: &&Unreadable| pod.job.as_ref() == Some(&job);
-        list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
-        for pod in list.pods {
-            match &pod.controller {
-                None if self.is_of_another(&pod, &doubted) => {
-                    in_doubt.insert(pod.pod.uid.clone(), pod.pod.version);
-                }
-                None => self.route_pod(pod, ctx),
-                Some(_) if pod.job() == Some(&job) => self.found_live(&pod, &job, ctx),
-                Some(_) => {}
-            }
-        }
-        if !in_doubt.is_empty() {
-            return self.look_for_candidates_again(&job, in_doubt, ctx);
-        }
-        if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.candidates_found();
-        }
-        self.deliver_proven(&job);
     }
 }
 
@@ -476,6 +452,7 @@ impl Handler<Drain> for ShardActor {
 
     fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
         self.pod_feed.drain();
+        self.unlabelled_feed.drain();
         let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
         let (in_flight, fence) = (self.owned.in_flight.clone(), self.owned.fence.clone());
         // An actor that is gone has nothing in flight.

@@ -19,11 +19,11 @@ use super::rest::rest_after;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
-use crate::cluster::reads::PodList;
+use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch_together};
-use crate::cluster::wire::{ObservedJob, PodDecoder};
+use crate::cluster::wire::{ObservedJob, ObservedPod, PodDecoder};
 use crate::job::selector::Selector;
 
 /// Most changes in one message.
@@ -93,11 +93,30 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
 pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: &Selector) -> PodList {
     let selection = Selection { namespace: Some((**namespace).into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
+    let decoder = pod_decoder(cx);
+    list_in_turn(cx, namespace, || cx.reads.list_pods(&decoder, &selection)).await
+}
+
+/// The metadata of those pods of a namespace that are to be kept, as [`list_selected`] lists.
+pub async fn list_namespace_metadata(
+    cx: &ReplicaContext,
+    namespace: &Arc<str>,
+    keep: impl Fn(&ObservedPod) -> bool,
+) -> PodList {
+    let selection = Selection { namespace: Some((**namespace).into()), ..Selection::all(Resource::PODS) };
+    list_in_turn(cx, namespace, || cx.reads.list_pod_metadata(&selection, &keep)).await
+}
+
+async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
+    cx: &ReplicaContext,
+    namespace: &Arc<str>,
+    list: impl Fn() -> F,
+) -> PodList {
     let mut backoff = cx.api_backoff();
     loop {
         let turn = cx.selected_lists.acquire(Some(namespace), None).await;
         let begun = Instant::now();
-        let listed = cx.reads.list_pods(&pod_decoder(cx), &selection).await;
+        let listed = list().await;
         let rest = rest_after(begun.elapsed());
         cx.runtime.spawn(async move {
             sleep(rest).await;
@@ -105,7 +124,7 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: 
         });
         match listed {
             Ok(list) => return list,
-            Err(error) => tracing::warn!(%namespace, %error, "the pods that a Job selects were not listed"),
+            Err(error) => tracing::warn!(%namespace, %error, "the pods of a namespace were not listed"),
         }
         backoff.pause().await;
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::PodChange;
 use super::streams::{PodStep, StreamId};
+use super::{Kind, PodChange};
 use crate::actors::job_index::JobIndex;
 use crate::actors::pod_places::PodPlaces;
 use crate::actors::subscription::SubscriptionId;
@@ -158,16 +158,18 @@ impl Routes {
         self.routes.iter().filter(|(_, route)| is_shown(route)).map(|(shard, _)| *shard).collect()
     }
 
-    /// The label selector of all pods but those whose label names a shard that is not among these; of all pods where that
-    /// would be too long. `of_any_owner`: also of pods that lack the label of a Job's UID, as all have but those of Jobs with a
-    /// selector of their own.
-    pub(super) fn selector(&self, shards: &BTreeSet<ShardId>, of_any_owner: bool) -> String {
+    /// The label selector of all pods of a kind but those whose label names a shard that is not among these; of all where that
+    /// would be too long.
+    pub(super) fn selector(&self, shards: &BTreeSet<ShardId>, kind: Kind) -> String {
         let others = self.places.0.shards().filter(|shard| !shards.contains(shard));
         let numbers: Vec<String> = others.map(|shard| shard.to_string()).collect();
         let not_of_others = format!("{SHARD_LABEL} notin ({})", numbers.join(","));
-        let may_be_ours = (1..=MAX_NAMED).contains(&numbers.len()).then_some(&*not_of_others);
-        let of_jobs = (!of_any_owner).then_some(CONTROLLER_UID_LABEL);
-        of_jobs.into_iter().chain(may_be_ours).collect::<Vec<_>>().join(",")
+        let may_be_ours = (1..=MAX_NAMED).contains(&numbers.len()).then_some(not_of_others);
+        let of_kind = match kind {
+            Kind::Labelled => CONTROLLER_UID_LABEL.to_owned(),
+            Kind::Unlabelled => format!("!{CONTROLLER_UID_LABEL}"),
+        };
+        [of_kind].into_iter().chain(may_be_ours).collect::<Vec<_>>().join(",")
     }
 
     /// Takes the streams that show no shard and will not, which must be closed.

@@ -108,7 +108,7 @@ impl Replica {
             seeds: Arc::default(),
             shards: ShardCount::new(SHARDS).unwrap(),
             jobs: jobs.clone(),
-            pods_chosen: Arc::default(),
+            kind: Kind::Labelled,
             decoder: PodDecoder::new(EXTERNAL_FINALIZER),
             #[cfg(feature = "test-hooks")]
             test_hooks: TestHooks::default(),

@@ -11,10 +11,12 @@ use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::missed::Missed;
+use super::rebuilt::Rebuilt;
 use super::searches::Searches;
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
+use crate::actors::pod_watch::Kind;
 use crate::actors::rest::rest_after;
 use crate::actors::watch_feed::{list_selected, pod_decoder};
 use crate::cluster::reads::PodList;
@@ -23,7 +25,6 @@ use crate::cluster::watch::Selection;
 use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::names::CONTROLLER_UID_LABEL;
-use crate::job::pod::Pod;
 use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
@@ -31,7 +32,7 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// The longest that a live list may take. What the watch shows is remembered for no longer, so a list that took longer is
 /// repeated.
-const LONGEST_LIST: Duration = Duration::from_secs(600);
+pub(super) const LONGEST_LIST: Duration = Duration::from_secs(600);
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
@@ -58,15 +59,22 @@ pub(super) struct Doubts {
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
     own: Searches<JobId>,
+    /// Pods that such a Job may adopt and that were known as another's, and their versions in its last list.
+    contested: JobMap<UidMap<u64>>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: JobMap<(UidSet, u64)>,
-    /// Jobs that were shown their pods as of a version which the watch has not reached: these, as of this version.
-    ahead: JobMap<(UidSet, u64)>,
-    /// Rebuilt Jobs that wait for their list, with the pods that they had before.
-    rebuilt: JobMap<UidSet>,
+    /// Jobs that were shown their pods as of a version which the watch has not reached.
+    ahead: Ahead,
+    /// Those for which the watch of unlabelled pods has not.
+    unlabelled_ahead: Ahead,
+    /// The Jobs that are rebuilt.
+    pub(super) rebuilt: Rebuilt,
     /// Pods that live lists show and the watch has not.
     missed: Missed,
 }
+
+/// Jobs that were shown their pods as of a version which a watch has not reached: these, as of this version.
+type Ahead = JobMap<(UidSet, u64)>;
 
 /// All pods of some Jobs, whatever label they have.
 #[derive(Message)]
@@ -119,7 +127,7 @@ impl Doubts {
     }
 
     /// The time. It differs from all earlier ones, so that it is known whether a pod was shown before a list began.
-    fn tick(&mut self) -> TokioInstant {
+    pub(super) fn tick(&mut self) -> TokioInstant {
         let later = self.ticked.map(|last| last + Duration::from_nanos(1));
         let now = later.map_or_else(TokioInstant::now, |later| later.max(TokioInstant::now()));
         self.ticked = Some(now);
@@ -140,6 +148,11 @@ impl Doubts {
         self.tidying.done(self.shown.len());
     }
 
+    /// Forgets that pods were shown: a new actor of their Job knows none.
+    pub(super) fn forget_shown(&mut self, pods: &UidSet) {
+        pods.iter().for_each(|pod| _ = self.shown.remove(pod));
+    }
+
     /// The version at which a pod was shown since a list began.
     fn shown_since(&self, begun: TokioInstant, pod: &Uid) -> Option<u64> {
         self.shown.get(pod).filter(|(_, at)| *at >= begun).map(|(version, _)| *version)
@@ -150,15 +163,25 @@ impl Doubts {
         self.pod_shown(pod, u64::MAX);
     }
 
-    /// The watch, which brings changes in their order, has come to this version.
-    fn watch_reaches(&mut self, version: u64) {
-        self.ahead.retain(|_, (_, listed)| version <= *listed);
+    /// The Jobs that were shown their pods as of a version which the watch, now that it has come to this change of a pod, has
+    /// still not reached. It brings changes in their order.
+    fn ahead_of(&mut self, pod: &ObservedPod) -> &Ahead {
+        let ahead = match Kind::of(pod) {
+            Kind::Labelled => &mut self.ahead,
+            Kind::Unlabelled => &mut self.unlabelled_ahead,
+        };
+        ahead.retain(|_, (_, listed)| pod.pod.version <= *listed);
+        ahead
     }
 
     /// Whether this Job was shown the pod as it was after it had left the watch: it has its labels back.
-    pub(super) fn shows_later(&mut self, job: &JobId, left: &Pod) -> bool {
-        self.watch_reaches(left.version);
-        self.ahead.get(job).is_some_and(|(pods, _)| pods.contains(&left.uid))
+    pub(super) fn shows_later(&mut self, job: &JobId, left: &ObservedPod) -> bool {
+        self.ahead_of(left).get(job).is_some_and(|(pods, _)| pods.contains(&left.pod.uid))
+    }
+
+    /// Unlabelled pods are listed: all Jobs that have such pods are shown them again.
+    pub(super) fn unlabelled_listed(&mut self) {
+        self.unlabelled_ahead.clear();
     }
 
     /// The Job is gone.
@@ -166,10 +189,18 @@ impl Doubts {
         self.jobs.remove(job);
         self.to_show.remove(job);
         self.own.forget(job);
+        self.contested.remove(job);
         self.proven.remove(job);
         self.ahead.remove(job);
-        self.rebuilt.remove(job);
+        self.unlabelled_ahead.remove(job);
+        self.rebuilt.forget(job);
         self.missed.forget(job);
+    }
+
+    /// The Job needs no list of its own any more.
+    pub(super) fn forget_search(&mut self, job: &JobId) {
+        self.jobs.remove(job);
+        self.own.forget(job);
     }
 
     /// The shard lists its pods again, which shows what was missed.
@@ -233,6 +264,7 @@ impl ShardActor {
             entry.send(JobInput::PodsListing);
         }
         self.doubts.proven.remove(job);
+        self.doubts.rebuilt.forget_search(job);
         self.doubts.to_show.insert(job.clone());
         self.pods_missing(job.clone(), ctx);
     }
@@ -249,8 +281,9 @@ impl ShardActor {
             give_back(&mut self.doubts.shown);
         }
         let now = TokioInstant::now();
+        let may_choose = self.shows_all_kinds();
         for job in own {
-            if self.doubts.own.is_free(&job, now) {
+            if may_choose && self.doubts.own.is_free(&job, now) {
                 self.seek_selected(job, ctx);
             }
         }
@@ -271,7 +304,8 @@ impl ShardActor {
     /// Looks for the pods that a Job's own selector selects.
     fn seek_selected(&mut self, job: JobId, ctx: &Context<Self>) {
         self.doubts.jobs.remove(&job);
-        let to_show: JobSet = self.doubts.to_show.take(&job).into_iter().collect();
+        self.doubts.to_show.remove(&job);
+        let to_show = JobSet::from_iter([job.clone()]);
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
         let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
         let (cx, shard, of) = (self.cx.for_job(&job), ctx.address(), job.clone());
@@ -320,7 +354,7 @@ impl ShardActor {
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
     fn pods_sought(&mut self, Sought { of, to_show, list }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
-        let known = self.pod_feed.version();
+        let known = self.listed_for(&of);
         let begun = match &of {
             SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace),
             SoughtFor::Own(job) => self.doubts.own.begun(job),
@@ -332,14 +366,14 @@ impl ShardActor {
         let is_forgotten = now.saturating_duration_since(begun) > LONGEST_LIST;
         let is_useless = is_older || is_forgotten || !to_show.is_empty() && known.is_none();
         let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
-        let jobs = match of {
+        let (jobs, own) = match of {
             SoughtFor::Shared(namespace, jobs) => {
                 self.doubts.searches.end(&namespace, now, pause);
-                jobs
+                (jobs, None)
             }
             SoughtFor::Own(job) => {
                 self.doubts.own.end(&job, now, pause);
-                vec![job]
+                (vec![job.clone()], Some(job))
             }
         };
         let jobs: Vec<JobId> = jobs.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
@@ -356,14 +390,73 @@ impl ShardActor {
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&to_show, &found, &list, begun, ctx);
+        self.take_in_free(own.as_ref(), !to_show.is_empty(), &list, begun, &mut found, ctx);
+        self.take_in_found(&list, &to_show, begun, &mut found, ctx);
+        if known.is_some() {
+            self.give_lists(found, &to_show, list.version, begun, ctx);
+        }
+        self.schedule_search(Duration::ZERO, ctx);
+    }
+
+    /// The version of the shard's list that a live list is compared with, if that is complete.
+    fn listed_for(&self, of: &SoughtFor) -> Option<u64> {
+        let listed = self.pod_feed.version();
+        match of {
+            SoughtFor::Shared(..) => listed,
+            SoughtFor::Own(_) => {
+                listed.zip(self.unlabelled_feed.version()).map(|(one, other)| one.max(other))
+            }
+        }
+    }
+
+    /// Takes in the pods without controller of a live list, which the Jobs may adopt. `own`: the Job whose own selector selects
+    /// all of them.
+    fn take_in_free(
+        &mut self,
+        own: Option<&JobId>,
+        in_full: bool,
+        list: &PodList,
+        begun: TokioInstant,
+        found: &mut JobMap<UidSet>,
+        ctx: &mut Context<Self>,
+    ) {
+        let doubted = own.and_then(|job| self.doubts.contested.remove(job)).unwrap_or_default();
+        let mut contested: UidMap<u64> = UidMap::default();
+        for pod in list.pods.iter().filter(|pod| pod.controller.is_none()) {
+            let uid = &pod.pod.uid;
+            let is_new = match own {
+                Some(_) if self.is_of_another(pod, &doubted) => {
+                    contested.insert(uid.clone(), pod.pod.version);
+                    false
+                }
+                Some(_) => !self.is_older(pod, begun),
+                None => self.is_unknown(pod, in_full, begun),
+            };
+            if is_new {
+                self.route_pod(pod.clone(), ctx);
+            }
+            if let Some(pods) = self.job_of(pod).and_then(|job| found.get_mut(&job)) {
+                pods.insert(uid.clone());
+            }
+        }
+        if let Some(job) = own.filter(|_| !contested.is_empty()) {
+            found.remove(job);
+            self.doubts.contested.insert(job.clone(), contested);
+            self.look_later(job.clone(), ctx);
+        }
+    }
+
+    /// Takes in the pods of Jobs that a live list shows. Jobs whose pods the watch has yet to show look again.
+    fn take_in_found(
+        &mut self,
+        list: &PodList,
+        to_show: &JobSet,
+        begun: TokioInstant,
+        found: &mut JobMap<UidSet>,
+        ctx: &mut Context<Self>,
+    ) {
         let mut unshown: JobMap<Vec<Uid>> = JobMap::default();
         for pod in &list.pods {
-            if pod.controller.is_none() {
-                if self.is_unknown(pod, !to_show.is_empty(), begun) {
-                    self.route_pod(pod.clone(), ctx);
-                }
-                continue;
-            }
             let Some(job) = pod.job() else { continue };
             let Some(uids) = found.get_mut(job) else { continue };
             let uid = &pod.pod.uid;
@@ -385,34 +478,45 @@ impl ShardActor {
                 self.pod_unreadable(pod, ctx);
             }
         }
-        let mut must_relist = self.misses_pods(&to_show, &found);
+        let mut must_relist = false;
         for (job, pods) in unshown {
             found.remove(&job);
             must_relist |= self.is_overdue(&job, &pods, to_show.contains(&job), ctx);
-        }
-        let found = if known.is_some() { found } else { JobMap::default() };
-        for (job, listed) in found {
-            self.doubts.missed.forget(&job);
-            if let Some(entry) = self.jobs.get_mut(&job) {
-                entry.awaits_list(false);
-            }
-            if to_show.contains(&job) {
-                self.doubts.ahead.insert(job.clone(), (listed.clone(), list.version));
-            }
-            if self.awaits_more_pods(&job) {
-                self.doubts.proven.insert(job, (listed, list.version));
-            } else {
-                self.send(
-                    &job,
-                    JobInput::PodsListed { listed, version: list.version, origin: ListOrigin::Live },
-                );
-            }
         }
         if must_relist && let Some(pause) = self.doubts.missed.must_relist(TokioInstant::now()) {
             tracing::warn!(shard = %self.owned.id, "a list of pods was not complete; listing again");
             ctx.run_later(pause, |shard, ctx| shard.relist_pods(ctx));
         }
-        self.schedule_search(Duration::ZERO, ctx);
+    }
+
+    /// Gives Jobs the lists of their pods as of this version, unless they wait for more.
+    fn give_lists(
+        &mut self,
+        found: JobMap<UidSet>,
+        to_show: &JobSet,
+        version: u64,
+        begun: TokioInstant,
+        ctx: &Context<Self>,
+    ) {
+        let mut missed = self.doubts.rebuilt.missed_by(to_show, &found);
+        for (job, listed) in found {
+            self.doubts.missed.forget(&job);
+            if to_show.contains(&job) {
+                self.are_shown(&job, &listed, version, begun);
+            }
+            let missed = missed.remove(&job);
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.awaits_list(missed.is_some());
+            }
+            if let Some(missed) = missed {
+                self.seek_remaining(&job, missed, ctx);
+            }
+            if self.awaits_more_pods(&job) {
+                self.doubts.proven.insert(job, (listed, version));
+            } else {
+                self.send(&job, JobInput::PodsListed { listed, version, origin: ListOrigin::Live });
+            }
+        }
     }
 
     /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the watch may only be
@@ -422,9 +526,13 @@ impl ShardActor {
             return true;
         }
         self.doubts.to_show.extend(to_show.then(|| job.clone()));
-        let job = job.clone();
-        self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
+        self.look_later(job.clone(), ctx);
         false
+    }
+
+    /// Looks again for the pods of a Job, after a pause in which the watch may show what has become of them.
+    fn look_later(&mut self, job: JobId, ctx: &mut Context<Self>) {
+        self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
     }
 }
 
@@ -469,29 +577,22 @@ impl ShardActor {
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
     /// and dropped would be taken for one that is to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
-        self.doubts.watch_reaches(pod.pod.version);
-        let job = pod.job().filter(|job| self.doubts.ahead.contains_key(*job));
+        let ahead = self.doubts.ahead_of(pod);
+        let job = pod.job().filter(|job| ahead.contains_key(*job));
         job.and_then(|job| self.jobs.get(job)).is_some_and(|job| job.selects(pod))
     }
 
-    /// Whether pods that a rebuilt Job had before are not in the list that was made for it: they are gone, or their Job no
-    /// longer selects them. Only the shard's list shows these.
-    fn misses_pods(&mut self, to_show: &JobSet, found: &JobMap<UidSet>) -> bool {
-        let mut missing = false;
-        for job in to_show {
-            // A Job that has asked again has its answer from the next list.
-            let Some(found) = found.get(job) else { continue };
-            missing |= self.doubts.rebuilt.remove(job).is_some_and(|before| !before.is_subset(found));
+    /// A Job was shown all its pods by a live list.
+    fn are_shown(&mut self, job: &JobId, listed: &UidSet, version: u64, begun: TokioInstant) {
+        self.doubts.ahead.insert(job.clone(), (listed.clone(), version));
+        if self.chooses_pods(job) {
+            self.doubts.unlabelled_ahead.insert(job.clone(), (listed.clone(), version));
+            for pod in self.pod_owners.pods_of(job).difference(listed) {
+                if !self.unseen.contains(pod) && self.doubts.shown_since(begun, pod).is_none() {
+                    self.pod_owners.remove(pod);
+                }
+            }
         }
-        missing
-    }
-
-    /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
-    pub(super) fn knows_no_pod(&mut self, job: &JobId) {
-        let known = self.pod_owners.remove_job(job);
-        known.iter().for_each(|pod| _ = self.doubts.shown.remove(pod));
-        self.doubts.rebuilt.entry(job.clone()).or_default().extend(known);
-        self.none_seen(job);
     }
 }
 

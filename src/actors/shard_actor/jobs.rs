@@ -5,14 +5,12 @@
 //! that may give the Job something to do activates it: its actor starts as it does when the Job is first
 //! seen.
 
-mod candidates;
 mod left_alone;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
 use super::timers::{Timer, Timers};
@@ -20,7 +18,6 @@ use crate::actors::catch_up::CaughtUp;
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
 use crate::actors::job_actor::{Halt, JobActor};
-use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::protocol::ExitReason;
 use crate::actors::requests::{CreationRight, Requests};
@@ -30,7 +27,6 @@ use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
-use crate::job::uid::UidMap;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardState;
 use crate::telemetry::traces::JobName;
@@ -64,8 +60,6 @@ struct Active {
     leaving: bool,
     /// The actor has been told to end.
     halted: bool,
-    /// The search for the pods that the Job may adopt, while it is in progress.
-    candidates: Option<AbortOnDropHandle<()>>,
     /// Its pods are being listed for it alone.
     awaits_list: bool,
 }
@@ -138,10 +132,9 @@ impl JobEntry {
         }
     }
 
-    /// Whether its pods are being listed for it alone, or those that it may adopt are being looked for. Until they
-    /// are found, the shard's own lists are not complete for it.
+    /// Whether its pods are being listed for it alone. Until they are, the shard's own lists are not complete for it.
     pub(super) fn awaits_pods(&self) -> bool {
-        matches!(&self.stage, Stage::Active(active) if active.candidates.is_some() || active.awaits_list)
+        matches!(&self.stage, Stage::Active(active) if active.awaits_list)
     }
 
     /// Its pods are being listed for it alone, or have been.
@@ -169,7 +162,7 @@ impl JobEntry {
         self.seen.job.as_ref().is_ok_and(|job| pod.labels.match_selector(&job.spec.selector, true))
     }
 
-    fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.seen.job.as_ref().is_ok_and(|job| job.status.finished().is_some())
     }
 }
@@ -258,8 +251,8 @@ impl ShardActor {
                 let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
                 // It adopts none, and a search that is refused for ever would keep it for ever.
-                if entry.candidates_found() {
-                    self.deliver_proven(id);
+                if self.chooses_pods(id) {
+                    self.search_given_up(id);
                 }
                 if was_left_alone {
                     self.rebuild(id, ctx);
@@ -343,9 +336,6 @@ impl ShardActor {
 
     /// Starts the actor of a Job that has none, from the Job as it was last seen.
     fn start(&mut self, id: &JobId, ctx: &mut Context<Self>) {
-        if self.chooses_pods(id) {
-            self.list_chosen_pods(ctx);
-        }
         let Some(entry) = self.jobs.get(id).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let (leaving, caught_up) = match entry.stage {
@@ -354,26 +344,22 @@ impl ShardActor {
             Stage::Broken { leaving } => (leaving, CaughtUp::default()),
             Stage::Passivated { .. } => (false, self.caught_up.clone()),
         };
-        // One that is being deleted adopts none, and its own may have the label of no shard.
-        let seeks_pods = job.status.finished().is_none() && Owner::from(job).chooses_pods();
-        let candidates = seeks_pods.then(|| self.look_for_candidates(job, UidMap::default(), &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor =
             self.start_actor(id, job.clone(), entry.seen.clone(), inbox.clone(), caught_up, &ctx.address());
         if let Some(entry) = self.jobs.get_mut(id) {
             entry.enter(
-                Stage::Active(Active {
-                    inbox,
-                    actor,
-                    leaving: false,
-                    halted: false,
-                    candidates,
-                    awaits_list: false,
-                }),
+                Stage::Active(Active { inbox, actor, leaving: false, halted: false, awaits_list: false }),
                 &mut self.timers,
             );
             if leaving {
                 entry.send(JobInput::JobGone);
+            }
+        }
+        if self.chooses_pods(id) {
+            self.watch_unlabelled(ctx);
+            if !leaving {
+                self.seek_own_pods(id, ctx);
             }
         }
     }

@@ -6,10 +6,8 @@ use std::time::Instant;
 use actix::Message;
 
 use crate::actors::waits::WaitingJob;
-use crate::cluster::reads::PodList;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
-use crate::job::uid::UidMap;
 
 /// The Jobs of the replica have been listed: the shard may list its pods.
 #[derive(Message)]
@@ -40,18 +38,6 @@ pub struct JobVanished(pub JobId);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ForeignJobVanished(pub JobId);
-
-/// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Candidates {
-    /// The Job.
-    pub job: JobId,
-    /// Pods in whose state an earlier list left doubts, with their versions in it.
-    pub doubted: UidMap<u64>,
-    /// All pods that it selects.
-    pub list: PodList,
-}
 
 /// End at once, and all Jobs of the shard with it.
 #[derive(Message)]

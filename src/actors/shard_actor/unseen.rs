@@ -4,17 +4,19 @@
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context, Handler, Message};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
+use super::doubts::LONGEST_LIST;
 use super::jobs::JobEntry;
 use crate::actors::job_input::{JobInput, ListOrigin};
+use crate::actors::pod_watch::Kind;
 use crate::actors::release_with_job::ReleaseWithJob;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap};
-use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::tidying::{Tidying, give_back};
@@ -28,12 +30,14 @@ pub(super) struct UnseenPods {
     unknown: JobMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
-    /// Pods that a live read has shown, and their versions in it. What the watch brings of them from before is old: a
-    /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
-    answered: UidMap<u64>,
+    /// Pods that a live read has shown, their versions in it, and when that was. What the watch brings of them from before is
+    /// old: a Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
+    answered: UidMap<(u64, Instant)>,
     /// The version that the watch has come to.
     reached: u64,
-    /// When answers are dropped that the watch has come to: it shows no pod that was gone by then.
+    /// The version that the watch of unlabelled pods has come to, if there is one.
+    unlabelled_reached: Option<u64>,
+    /// When answers are dropped that the watches have come to: they show no pod that was gone by then.
     tidying: Tidying,
     /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
     nameless: UidMap<AbortOnDropHandle<()>>,
@@ -63,7 +67,7 @@ impl UnseenPods {
     }
 
     /// Whether a pod is held for this Job, or for another one as a later reading has shown it.
-    fn holds(&self, pod: &Uid, job: &JobId, version: u64) -> bool {
+    pub(super) fn holds(&self, pod: &Uid, job: &JobId, version: u64) -> bool {
         self.pods.get(pod).is_some_and(|unseen| unseen.job == *job || unseen.version >= version)
     }
 
@@ -75,26 +79,52 @@ impl UnseenPods {
     /// An answer has shown the pod as it is now, and the watch will come to that, too.
     pub(super) fn answered(&mut self, pod: &Pod) {
         if self.tidying.is_due(self.answered.len()) {
-            self.answered.retain(|_, shown| *shown > self.reached);
-            self.tidying.done(self.answered.len());
+            self.forget_answers();
         }
-        self.answered.insert(pod.uid.clone(), pod.version);
+        self.answered.insert(pod.uid.clone(), (pod.version, Instant::now()));
     }
 
-    /// Whether an answer has shown the pod as it was later.
-    pub(super) fn is_overtaken(&mut self, pod: &Pod) -> bool {
-        self.reached = pod.version.max(self.reached);
-        let Some(shown) = self.answered.get(&pod.uid).copied() else { return false };
+    /// Whether an answer has shown a pod, which the watch of this kind shows, as it was later.
+    pub(super) fn is_overtaken(&mut self, pod: &Pod, kind: Kind) -> bool {
+        self.reaches(pod.version, kind);
+        let Some((shown, _)) = self.answered.get(&pod.uid).copied() else { return false };
         if pod.version >= shown {
             self.answered.remove(&pod.uid);
         }
         pod.version < shown
     }
 
-    /// The shard's list is complete, at this version.
-    pub(super) fn list_complete(&mut self, version: u64) {
-        self.answered.retain(|_, shown| *shown > version);
-        self.reached = version;
+    fn reaches(&mut self, version: u64, kind: Kind) {
+        match kind {
+            Kind::Labelled => self.reached = version.max(self.reached),
+            Kind::Unlabelled => self.unlabelled_reached = self.unlabelled_reached.max(Some(version)),
+        }
+    }
+
+    /// Drops the answers that the watches have come to. No watch is behind for longer than a list may take, and the one of
+    /// unlabelled pods may have nothing to show for as long as it likes.
+    fn forget_answers(&mut self) {
+        let (now, reached, unlabelled) = (Instant::now(), self.reached, self.unlabelled_reached);
+        self.answered.retain(|_, (shown, at)| {
+            let is_recent = now.saturating_duration_since(*at) <= LONGEST_LIST;
+            *shown > reached || unlabelled.is_some_and(|unlabelled| *shown > unlabelled && is_recent)
+        });
+        give_back(&mut self.answered);
+        self.tidying.done(self.answered.len());
+    }
+
+    /// The shard's list of the pods of a kind is complete, at this version.
+    pub(super) fn list_complete(&mut self, version: u64, kind: Kind) {
+        match kind {
+            Kind::Labelled => self.reached = version,
+            Kind::Unlabelled => self.unlabelled_reached = Some(version),
+        }
+        self.forget_answers();
+    }
+
+    /// The watch of unlabelled pods begins.
+    pub(super) fn unlabelled_watched(&mut self) {
+        self.unlabelled_reached.get_or_insert(0);
     }
 
     /// The number of pods that are not seen.
@@ -202,8 +232,7 @@ impl ShardActor {
 
     /// The pod, if it is of a Job of this shard and the watch may not show what becomes of it.
     pub(super) fn unwatched(&self, pod: &ObservedPod) -> Option<Unwatched> {
-        let is_selected = || self.lists_chosen_pods || pod.labels.get(CONTROLLER_UID_LABEL).is_some();
-        let is_watched = pod.pod.is_done() || !self.is_hidden(pod) && is_selected();
+        let is_watched = pod.pod.is_done() || !self.is_hidden(pod) && self.watches(Kind::of(pod));
         let job = self.job_of(pod).filter(|_| !is_watched)?;
         let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
         Some(Unwatched { job, version: pod.pod.version, of })
@@ -241,7 +270,8 @@ impl ShardActor {
         }
     }
 
-    fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
+    /// Takes in that a pod of a Job was found that the watch may not show: it is read.
+    pub(super) fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
         let task = self.read_until_shown(of, job, true, ctx);
         self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
@@ -427,7 +457,7 @@ impl ShardActor {
         }
     }
 
-    /// Whether a Job waits for pods that are unknown, or that it may adopt.
+    /// Whether a Job waits for pods that are unknown, or for a list of its own.
     pub(super) fn awaits_more_pods(&self, job: &JobId) -> bool {
         self.unseen.hold_back(job) || self.jobs.get(job).is_some_and(JobEntry::awaits_pods)
     }
@@ -538,8 +568,8 @@ mod tests {
         let at = |name: &str, version| Pod { version, ..observed_pod(&pod(name, "j")).pod };
         for version in 1..1_000 {
             unseen.answered(&at(&version.to_string(), version));
-            assert!(!unseen.is_overtaken(&at("other", version.saturating_sub(10))));
-            assert!(unseen.is_overtaken(&at(&version.to_string(), version - 1)), "it is old");
+            assert!(!unseen.is_overtaken(&at("other", version.saturating_sub(10)), Kind::Labelled));
+            assert!(unseen.is_overtaken(&at(&version.to_string(), version - 1), Kind::Labelled), "it is old");
         }
         assert!(unseen.answered.len() <= 64, "{}", unseen.answered.len());
     }

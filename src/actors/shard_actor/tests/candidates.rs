@@ -105,8 +105,8 @@ fn a_list_takes_no_pod_from_the_job_that_has_it_unless_a_later_one_shows_the_sam
                 // Until the list of the shard is complete.
                 true => match asked.fetch_add(1, Ordering::Relaxed) {
                     0 => refusal(500),
-                    1 => list(85, std::slice::from_ref(&first)),
-                    _ => list(99, std::slice::from_ref(&later)),
+                    1 => list(185, std::slice::from_ref(&first)),
+                    _ => list(199, std::slice::from_ref(&later)),
                 },
             });
             let jobs = [manual_job(json!({})), other];

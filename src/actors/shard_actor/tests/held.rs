@@ -159,9 +159,7 @@ fn releases_that_have_ended_are_not_kept() {
         for number in 0..100 {
             let mut orphan = pod(&format!("p{number}"), "j");
             orphan["metadata"]["ownerReferences"] = json!([]);
-            let list = PodList::of(200, vec![observed_pod(&orphan)]).await;
-            let candidates = Candidates { job: "m".into(), doubted: UidMap::default(), list };
-            shard.0.send(candidates).await.unwrap();
+            shard.watched(vec![applied(&orphan)]).await;
             sleep(SOON).await;
         }
         assert_eq!(api.count(&["PATCH", "/pods/"]), 100);

@@ -76,6 +76,38 @@ fn a_pod_that_is_not_seen_holds_its_job_back_although_the_actor_before_knew_it()
     }
 }
 
+/// It has lost the label by which live lists select, and the watch has not shown that.
+#[test]
+fn a_pod_that_the_list_for_a_rebuilt_job_does_not_show_is_looked_for_in_its_namespace() {
+    for exists in [true, false] {
+        run(async move {
+            let running = labelled(at(90, "Running", pod("p", "j")));
+            let mut stripped = at(120, "Running", running.clone());
+            stripped["metadata"]["labels"] = json!({});
+            let found = stripped.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/namespaces/n/pods?") && !is_live(uri) => {
+                    list(160, if exists { std::slice::from_ref(&found) } else { &[] })
+                }
+                "GET" if of_pod(method, uri, "p") => Some((200, found.clone())),
+                _ if is_live(uri) => list(150, &[]),
+                "GET" if uri.contains("/jobs/j") => Some((200, with_a_pod())),
+                _ => None,
+            });
+            let (cx, panics) = shaky(&api);
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], vec![running]).await;
+            sleep(SOON).await;
+            panic_at(&panics, &shard).await;
+            sleep(8 * SOON).await;
+            let lists = api.count(&["GET /api/v1/namespaces/n/pods? "]);
+            let watches = api.count(&["GET /api/v1/pods?"]);
+            assert_eq!((lists, watches), (1, 1), "{exists}: the shard lists nothing: {:?}", api.sent());
+            let releases = api.count(&["PATCH", "/pods/p", "ownerReferences"]);
+            assert_eq!(releases, usize::from(exists), "{exists}: {:?}", api.sent());
+        });
+    }
+}
+
 #[test]
 fn a_pod_that_only_the_actor_before_was_shown_is_shown_again() {
     run(async {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The lists and watches of the shard.
-const OF_SHARD: &[&str] = &["GET /api/v1/pods?labelSelector=&watch=true"];
+const OF_SHARD: &[&str] = &["GET /api/v1/pods?labelSelector=batch.kubernetes.io%2Fcontroller-uid&watch=true"];
 
 /// The Job `j`, which wants three pods, one at a time, as somebody has written it: of which so many have succeeded.
 fn written(version: u64, succeeded: u64) -> Value {

@@ -23,6 +23,7 @@ fn expiring(name: &str, version: u64, ttl: Option<u64>) -> Value {
     let mut job = finished(version, ttl);
     job["metadata"]["name"] = name.into();
     job["metadata"]["uid"] = name.into();
+    job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = name.into();
     job
 }
 

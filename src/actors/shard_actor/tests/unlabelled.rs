@@ -1,0 +1,118 @@
+//! Jobs with a selector of their own, whose pods lack the label of a Job's UID.
+
+use super::*;
+
+const UNLABELLED: SubscriptionId = SubscriptionId(1);
+/// The statuses of `m` that count a pod.
+const COUNTS_OF_M: &[&str] = &["PATCH", "/jobs/m/status", r#""uncountedTerminatedPods":{"succeeded":["#];
+
+/// A pod of `m`, which a selector of the Job's own selects.
+fn chosen(name: &str, version: u64, phase: &str) -> Value {
+    let mut chosen = at(version, phase, pod(name, "m"));
+    chosen["metadata"]["labels"] = json!({"own": "m", "yardmaster.dev/shard": "0"});
+    chosen
+}
+
+/// A list of all unlabelled pods of a cluster may take long.
+#[test]
+fn only_jobs_with_a_selector_of_their_own_wait_for_the_list_of_unlabelled_pods() {
+    run(async {
+        let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
+        let shard = Shard::new(ShardId(0), replica(&api, BUILT_IN_CONTROLLER), Fence::unlimited(), &[]).await;
+        shard.caught_up().await;
+        shard.job(&job("j", json!({}))).await;
+        shard.job(&manual_job(json!({}))).await;
+        shard.0.send(JobsListed).await.unwrap();
+        shard.watched(vec![Change::Restarted, synced(100)]).await;
+        sleep(20 * SOON).await;
+        let created = |of: &str| api.count(&["POST", "/pods", &format!(r#""name":"{of}","uid""#)]);
+        assert_eq!((created("j"), created("m")), (1, 0), "{:?}", api.sent());
+        shard.brought(UNLABELLED, vec![Change::Restarted, synced(120)]).await;
+        sleep(4 * SOON).await;
+        assert_eq!((created("j"), created("m")), (1, 1), "{:?}", api.sent());
+        assert_eq!(api.count(&["own+in"]), 1, "one list is enough");
+    });
+}
+
+#[test]
+fn a_shard_without_such_jobs_does_not_watch_unlabelled_pods() {
+    run(async {
+        let api = TestApi::new(|_, _| None);
+        let shard = Shard::start(&api, &[job("j", json!({}))], vec![]).await;
+        sleep(20 * SOON).await;
+        let watches = ["GET /api/v1/pods?labelSelector=%21batch", "watch=true"];
+        assert_eq!(api.count(&watches), 0);
+        shard.job(&manual_job(json!({}))).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(&watches), 1);
+    });
+}
+
+/// One watch has come as far as the Job's own list, the other has not.
+#[test]
+fn a_pod_that_is_counted_is_not_counted_again_from_a_watch_that_is_behind() {
+    for anew in [false, true] {
+        run(async move {
+            let mut counted = chosen("p", 201, "Succeeded");
+            counted["metadata"]["finalizers"] = json!([]);
+            let running = chosen("p", 90, "Running");
+            let (later, is_later) = switch();
+            let first = running.clone();
+            let api = TestApi::new(move |_, uri| match uri.contains("own+in") {
+                true if is_later.load(Ordering::Relaxed) == 0 => list(150, std::slice::from_ref(&first)),
+                true => list(210, &[counted.clone(), chosen("q", 205, "Running")]),
+                false => None,
+            });
+            let known = |version: u64, succeeded| {
+                let mut known = manual_job(up_to_date(succeeded));
+                known["metadata"]["resourceVersion"] = version.to_string().into();
+                known["spec"]["completions"] = 3.into();
+                known
+            };
+            let shard = Shard::start(&api, &[known(10, 0)], vec![]).await;
+            shard.brought(UNLABELLED, vec![applied(&running)]).await;
+            sleep(4 * SOON).await;
+            later.store(1, Ordering::Relaxed);
+            // Somebody else has counted it.
+            shard.job(&known(202, 1)).await;
+            sleep(4 * SOON).await;
+            let lists = api.count(&["own+in"]);
+            shard.watched(vec![applied(&at(300, "Running", pod("x", "other")))]).await;
+            let ended = chosen("p", 150, "Succeeded");
+            match anew {
+                false => shard.brought(UNLABELLED, vec![applied(&ended)]).await,
+                true => {
+                    let again = vec![Change::Restarted, change(&ended), synced(180)];
+                    shard.brought(UNLABELLED, again).await;
+                }
+            }
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(&["own+in"]), lists + usize::from(anew), "anew: {anew}");
+            assert_eq!((api.count(COUNTS_OF_M), api.count(CREATION)), (0, 0), "{anew}: {:?}", api.sent());
+            shard.brought(UNLABELLED, vec![applied(&chosen("q", 220, "Succeeded"))]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(COUNTS_OF_M), 1, "{anew}: what is new counts");
+        });
+    }
+}
+
+#[test]
+fn the_pods_of_a_job_with_a_selector_of_its_own_outlive_a_list_that_does_not_select_them() {
+    run(async {
+        let running = chosen("p", 90, "Running");
+        let found = running.clone();
+        let api = TestApi::new(move |_, uri| match uri.contains("own+in") {
+            true => list(400, std::slice::from_ref(&found)),
+            false => None,
+        });
+        let shard = Shard::start(&api, &[manual_job(up_to_date(0))], vec![]).await;
+        shard.brought(UNLABELLED, vec![applied(&running)]).await;
+        sleep(4 * SOON).await;
+        shard.watched(vec![Change::Restarted, synced(300)]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(CREATION), 0, "{:?}", api.sent());
+        shard.brought(UNLABELLED, vec![applied(&chosen("p", 420, "Succeeded"))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(COUNTS_OF_M), 1, "{:?}", api.sent());
+    });
+}
