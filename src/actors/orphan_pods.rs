@@ -106,13 +106,16 @@ impl OrphanPods {
         }
     }
 
-    /// Takes in a pod that no known Job owns or would adopt.
-    pub fn consider(&mut self, pod: Box<ObservedPod>) {
+    /// Takes in a pod that no known Job owns or would adopt. `shows_unlabelled`: the shard watches unlabelled pods, too.
+    pub fn consider(&mut self, pod: Box<ObservedPod>, shows_unlabelled: bool) {
         self.leave_other_jobs(&pod);
         // The watch tells this shard what becomes of such a pod, until it is gone. Of others, it may not.
         let is_kept = self.places.keeper(&pod) == self.shard;
+        let is_shown = shows_unlabelled || Kind::of(&pod) == Kind::Labelled;
         match &pod.controller {
-            Some(ControllerRef::Job(job)) if is_kept && pod.has_marks() => self.wait(job.clone(), pod),
+            Some(ControllerRef::Job(job)) if is_kept && is_shown && pod.has_marks() => {
+                self.wait(job.clone(), pod)
+            }
             // Finalizer and labels are another controller's business now.
             Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod.pod.uid),
             Some(ControllerRef::NoJob) | None if pod.has_marks() => {
@@ -129,7 +132,9 @@ impl OrphanPods {
     pub fn list_begins(&mut self, kind: Kind) {
         let waiting = self.waiting.values().flat_map(HashMap::values).filter(|pod| Kind::of(pod) == kind);
         self.unlisted.extend(waiting.map(|pod| pod.pod.uid.clone()));
-        self.adoptable = Adoptable::default();
+        if kind == Kind::Labelled {
+            self.adoptable = Adoptable::default();
+        }
     }
 
     /// The list is complete: what it has not shown is gone, or is another shard's.
@@ -256,7 +261,7 @@ impl OrphanPods {
     /// A Job is gone: what a live read has shown of it is no longer true.
     pub fn job_vanished(&mut self, job: &JobId) {
         let pods = self.no_longer_waiting(job).into_iter();
-        pods.filter(|pod| pod.pod.tracked).for_each(|pod| self.consider(pod));
+        pods.filter(|pod| pod.pod.tracked).for_each(|pod| self.consider(pod, true));
     }
 
     /// Looks for the Jobs of all pods again that were there before.
@@ -413,7 +418,7 @@ mod tests {
                 let orphans = orphans(&api);
                 for _ in 0..40 {
                     orphans.get().list_begins(Kind::Labelled);
-                    orphans.get().consider(observed_pod(&orphan(has_job)));
+                    orphans.get().consider(observed_pod(&orphan(has_job)), true);
                     orphans.get().list_complete(Kind::Labelled);
                     sleep(Duration::from_millis(100)).await;
                     orphans.get().look_again();
@@ -433,12 +438,12 @@ mod tests {
                 let orphans = orphans(&api(true, 200));
                 let waiting = observed_pod(&orphan(true));
                 let job = waiting.job().unwrap().clone();
-                orphans.get().consider(waiting.clone());
+                orphans.get().consider(waiting.clone(), true);
                 assert_eq!(orphans.get().waiting_for(&job, &no_jobs()).len(), 1);
-                orphans.get().consider(waiting);
+                orphans.get().consider(waiting, true);
                 let without_owner = observed_pod(&orphan(false));
                 match is_gone {
-                    false => orphans.get().consider(without_owner),
+                    false => orphans.get().consider(without_owner, true),
                     true => orphans.get().forget(&without_owner.pod.uid),
                 }
                 assert!(orphans.get().waiting_for(&job, &no_jobs()).is_empty());
@@ -462,12 +467,12 @@ mod tests {
                 let labels = &mut without_owner["metadata"]["labels"];
                 *labels = json!({"batch.kubernetes.io/controller-uid": of(named)});
                 label.into_iter().for_each(|label: &str| labels[SHARD_LABEL] = label.into());
-                orphans.get().consider(observed_pod(&without_owner));
+                orphans.get().consider(observed_pod(&without_owner), true);
                 assert_eq!(orphans.get().held(), [held, 0], "{named} {label:?}");
             }
             let mut hidden = pod("p", &of(0).unwrap());
             hidden["metadata"]["labels"][SHARD_LABEL] = "1".into();
-            orphans.get().consider(observed_pod(&hidden));
+            orphans.get().consider(observed_pod(&hidden), true);
             assert_eq!(orphans.get().held(), [0, 0]);
         });
     }
@@ -476,12 +481,12 @@ mod tests {
     fn a_pod_that_another_job_owns_waits_for_no_former_one() {
         run(async {
             let orphans = orphans(&api(true, 200));
-            orphans.get().consider(observed_pod(&orphan(true)));
+            orphans.get().consider(observed_pod(&orphan(true)), true);
             let of_other = observed_pod(&pod("p", "other"));
             orphans.get().leave_other_jobs(&of_other);
             assert!(orphans.get().waiting_for(&"j".into(), &no_jobs()).is_empty());
-            orphans.get().consider(observed_pod(&orphan(true)));
-            orphans.get().consider(of_other);
+            orphans.get().consider(observed_pod(&orphan(true)), true);
+            orphans.get().consider(of_other, true);
             assert!(orphans.get().waiting_for(&"j".into(), &no_jobs()).is_empty());
             assert_eq!(orphans.get().waiting_for(&"other".into(), &no_jobs()).len(), 1);
         });
@@ -493,11 +498,11 @@ mod tests {
             let orphans = orphans(&api(true, 200));
             let mut shown = pod("p", "j");
             shown["metadata"]["labels"][SHARD_LABEL] = "0".into();
-            orphans.get().consider(observed_pod(&shown));
+            orphans.get().consider(observed_pod(&shown), true);
             orphans.get().list_begins(Kind::Labelled);
             shown["metadata"]["finalizers"] = json!([]);
             shown["status"]["phase"] = "Succeeded".into();
-            orphans.get().consider(observed_pod(&shown));
+            orphans.get().consider(observed_pod(&shown), true);
             orphans.get().list_complete(Kind::Labelled);
             assert_eq!(orphans.get().waiting_for(&"j".into(), &no_jobs()).len(), 1);
         });
@@ -508,7 +513,7 @@ mod tests {
         run(async {
             let api = api(false, 409);
             let orphans = orphans(&api);
-            orphans.get().consider(observed_pod(&orphan(false)));
+            orphans.get().consider(observed_pod(&orphan(false)), true);
             sleep(Duration::from_secs(60)).await;
             let patches = api.count(&["PATCH"]);
             assert!((3..=7).contains(&patches), "{patches} patches");
@@ -530,7 +535,7 @@ mod tests {
                 _ => refusal(409),
             });
             let orphans = orphans(&api);
-            orphans.get().consider(observed_pod(&orphan(false)));
+            orphans.get().consider(observed_pod(&orphan(false)), true);
             sleep(Duration::from_secs(60)).await;
             let patches = api.count(&["PATCH"]);
             assert!((4..=10).contains(&patches), "{patches} patches");
@@ -552,7 +557,7 @@ mod tests {
             });
             let orphans = orphans(&api);
             for patches in [1, 2] {
-                orphans.get().consider(observed_pod(&orphan(false)));
+                orphans.get().consider(observed_pod(&orphan(false)), true);
                 sleep(Duration::from_secs(1)).await;
                 assert_eq!(api.count(&["PATCH"]), patches);
             }

@@ -188,7 +188,7 @@ impl ShardActor {
             Some(job) => self.deliver_to_job(&job, pod, ctx),
             None => {
                 self.pod_owners.remove(&uid);
-                self.orphan_pods.consider(pod);
+                self.orphan_pods.consider(pod, self.watches_unlabelled());
             }
         }
     }
@@ -197,6 +197,9 @@ impl ShardActor {
     fn deliver_to_job(&mut self, job: &JobId, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         self.pod_feed.mark(job, &uid);
+        if pod.pod.is_done() && self.watches_unlabelled() && self.chooses_pods(job) {
+            self.unseen.answered(&pod.pod);
+        }
         if pod.pod.is_done() && !is(Mutant::CountedPodsHeld) {
             self.pod_owners.remove(&uid);
         } else {
@@ -248,7 +251,7 @@ impl ShardActor {
             listing.entry(job.clone()).or_default().extend(self.pod_owners.pods_of(job));
         }
         self.pod_owners.retain_listed(&listing);
-        choosing.iter().for_each(|job| self.show_again(job, ctx));
+        self.show_chosen_again(&choosing, ctx);
         let unseen = &self.unseen;
         let may_plan = |job: &JobId, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
@@ -291,7 +294,7 @@ impl ShardActor {
         if pod.controller.is_none() {
             self.pod_owners.remove(&pod.pod.uid);
             self.show_held();
-            self.orphan_pods.consider(pod);
+            self.orphan_pods.consider(pod, self.watches_unlabelled());
         }
     }
 }

@@ -88,9 +88,13 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     Subscription::new(id, AbortOnDropHandle::new(task))
 }
 
-/// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed. Each such list of a
+/// All pods of a namespace that a Job's selector selects, of any shard, and when the list began. Retries until they are listed. Each such list of a
 /// namespace rests in proportion to its time.
-pub async fn list_selected(cx: &ReplicaContext, namespace: &Arc<str>, selector: &Selector) -> PodList {
+pub async fn list_selected(
+    cx: &ReplicaContext,
+    namespace: &Arc<str>,
+    selector: &Selector,
+) -> (PodList, Instant) {
     let selection = Selection { namespace: Some((**namespace).into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
     let decoder = pod_decoder(cx);
@@ -104,14 +108,14 @@ pub async fn list_namespace_metadata(
     keep: impl Fn(&ObservedPod) -> bool,
 ) -> PodList {
     let selection = Selection { namespace: Some((**namespace).into()), ..Selection::all(Resource::PODS) };
-    list_in_turn(cx, namespace, || cx.reads.list_pod_metadata(&selection, &keep)).await
+    list_in_turn(cx, namespace, || cx.reads.list_pod_metadata(&selection, &keep)).await.0
 }
 
 async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
     cx: &ReplicaContext,
     namespace: &Arc<str>,
     list: impl Fn() -> F,
-) -> PodList {
+) -> (PodList, Instant) {
     let mut backoff = cx.api_backoff();
     loop {
         let turn = cx.selected_lists.acquire(Some(namespace), None).await;
@@ -123,7 +127,7 @@ async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
             drop(turn);
         });
         match listed {
-            Ok(list) => return list,
+            Ok(list) => return (list, begun),
             Err(error) => tracing::warn!(%namespace, %error, "the pods of a namespace were not listed"),
         }
         backoff.pause().await;

@@ -84,6 +84,8 @@ pub(super) struct Sought {
     /// Those that need their pods shown.
     to_show: JobSet,
     list: PodList,
+    /// When the list began, once it was its turn.
+    began: TokioInstant,
 }
 
 /// Whose pods were looked for.
@@ -197,6 +199,12 @@ impl Doubts {
         self.missed.forget(job);
     }
 
+    /// The Job waits for a list that begins later than what was found for it.
+    pub(super) fn list_awaited(&mut self, job: &JobId) {
+        self.proven.remove(job);
+        self.rebuilt.forget_search(job);
+    }
+
     /// The Job needs no list of its own any more.
     pub(super) fn forget_search(&mut self, job: &JobId) {
         self.jobs.remove(job);
@@ -263,8 +271,7 @@ impl ShardActor {
             entry.awaits_list(true);
             entry.send(JobInput::PodsListing);
         }
-        self.doubts.proven.remove(job);
-        self.doubts.rebuilt.forget_search(job);
+        self.doubts.list_awaited(job);
         self.doubts.to_show.insert(job.clone());
         self.pods_missing(job.clone(), ctx);
     }
@@ -310,8 +317,8 @@ impl ShardActor {
         let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
         let (cx, shard, of) = (self.cx.for_job(&job), ctx.address(), job.clone());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
-            let list = list_selected(&cx, &namespace, &spec.selector).await;
-            shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list });
+            let (list, began) = list_selected(&cx, &namespace, &spec.selector).await;
+            shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list, began });
         });
         let begun = self.doubts.tick();
         self.doubts.own.begin(job, begun, AbortOnDropHandle::new(task));
@@ -333,37 +340,40 @@ impl ShardActor {
         let (shard, in_full) = (ctx.address(), !to_show.is_empty());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
             let mut backoff = cx.api_backoff();
-            let list = loop {
+            let (list, began) = loop {
+                let began = TokioInstant::now();
                 let listed = match in_full {
                     true => cx.reads.list_pods(&pod_decoder(&cx), &selection).await,
                     false => cx.reads.list_pod_metadata(&selection, |_| true).await,
                 };
                 match listed {
-                    Ok(list) => break list,
+                    Ok(list) => break (list, began),
                     Err(_) if fence.is_closed() => return,
                     Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
                 }
                 backoff.pause().await;
             };
-            shard.do_send(Sought { of: SoughtFor::Shared(of, jobs), to_show, list });
+            shard.do_send(Sought { of: SoughtFor::Shared(of, jobs), to_show, list, began });
         });
         let begun = self.doubts.tick();
         self.doubts.searches.begin(namespace, begun, AbortOnDropHandle::new(task));
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
-    fn pods_sought(&mut self, Sought { of, to_show, list }: Sought, ctx: &mut Context<Self>) {
+    fn pods_sought(&mut self, Sought { of, to_show, list, began }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.listed_for(&of);
-        let begun = match &of {
-            SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace),
-            SoughtFor::Own(job) => self.doubts.own.begun(job),
+        let is_awaited = match &of {
+            SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace).is_some(),
+            SoughtFor::Own(job) => self.doubts.own.begun(job).is_some(),
         };
-        // The Job is gone.
-        let Some(begun) = begun else { return };
+        // Else the Job is gone.
+        if !is_awaited {
+            return;
+        }
         let now = TokioInstant::now();
         let is_older = known.is_some_and(|known| list.version < known);
-        let is_forgotten = now.saturating_duration_since(begun) > LONGEST_LIST;
+        let is_forgotten = now.saturating_duration_since(began) > LONGEST_LIST;
         let is_useless = is_older || is_forgotten || !to_show.is_empty() && known.is_none();
         let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
         let (jobs, own) = match of {
@@ -389,11 +399,11 @@ impl ShardActor {
         self.doubts.to_show.extend(waiting);
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
-        self.show_pods(&to_show, &found, &list, begun, ctx);
-        self.take_in_free(own.as_ref(), !to_show.is_empty(), &list, begun, &mut found, ctx);
-        self.take_in_found(&list, &to_show, begun, &mut found, ctx);
+        self.show_pods(&to_show, &found, &list, began, ctx);
+        self.take_in_free(own.as_ref(), !to_show.is_empty(), &list, began, &mut found, ctx);
+        self.take_in_found(&list, &to_show, began, &mut found, ctx);
         if known.is_some() {
-            self.give_lists(found, &to_show, list.version, begun, ctx);
+            self.give_lists(found, &to_show, list.version, began, ctx);
         }
         self.schedule_search(Duration::ZERO, ctx);
     }

@@ -202,6 +202,7 @@ impl ShardActor {
             JobEntry { seen, left_alone, stage, panics: Retry::default(), releases: Retry::default() },
         );
         self.show_held();
+        self.watch_unlabelled_for(&id, ctx);
         if left_alone {
             self.leave_alone(&id, ctx);
         } else if !self.remains_passivated(&id, ctx) {
@@ -356,11 +357,8 @@ impl ShardActor {
                 entry.send(JobInput::JobGone);
             }
         }
-        if self.chooses_pods(id) {
-            self.watch_unlabelled(ctx);
-            if !leaving {
-                self.seek_own_pods(id, ctx);
-            }
+        if !leaving && self.chooses_pods(id) {
+            self.seek_own_pods(id, ctx);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::job::uid::UidSet;
 /// Rebuilt Jobs that do not know all their pods yet.
 #[derive(Debug, Default)]
 pub(super) struct Rebuilt {
-    /// Those that wait for their list, with the pods that they had before.
+    /// With the pods that they had before.
     before: JobMap<UidSet>,
     /// The searches for pods that the list did not show.
     searches: Searches<JobId>,
@@ -46,15 +46,17 @@ impl Rebuilt {
         self.searches.forget(job);
     }
 
-    /// The pods that Jobs had before, and that are not in the list which was made for them.
+    /// The pods that Jobs had before, and that are not in the list which was made for them: they are to be looked for.
     pub(super) fn missed_by(&mut self, to_show: &JobSet, found: &JobMap<UidSet>) -> JobMap<UidSet> {
         let mut missed = JobMap::default();
         for job in to_show {
             // A Job that has asked again has its answer from the next list.
             let Some(found) = found.get(job) else { continue };
-            let before = self.before.remove(job).unwrap_or_default();
+            let Some(before) = self.before.get(job) else { continue };
             let of_job: UidSet = before.difference(found).cloned().collect();
-            if !of_job.is_empty() {
+            if of_job.is_empty() {
+                self.before.remove(job);
+            } else {
                 missed.insert(job.clone(), of_job);
             }
         }
@@ -91,7 +93,7 @@ impl Handler<Remaining> for ShardActor {
         if self.pod_feed.is_draining() || self.doubts.rebuilt.searches.begun(&job) != Some(begun) {
             return;
         }
-        self.doubts.rebuilt.searches.forget(&job);
+        self.doubts.rebuilt.forget(&job);
         for pod in &found.pods {
             let uid = &pod.pod.uid;
             if self.pod_owners.job_of(uid) != Some(&job) && !self.unseen.holds(uid, &job, pod.pod.version) {

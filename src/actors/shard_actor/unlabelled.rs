@@ -1,9 +1,10 @@
 //! The pods that lack the label of a Job's UID, as those of Jobs with a selector of their own do. Their watch shows all other pods
 //! of the cluster, too, and a list of them may take long: a shard has that watch once it has such a Job, and only such Jobs wait
-//! for it.
+//! for it. Pods of other Jobs that have lost the label are read live, as if there were no such watch.
 //!
 //! A Job with a selector of its own may have pods of both kinds. So no list of the shard is complete for it: whenever one has
-//! been, the Job's pods are listed live, by its selector and in its namespace.
+//! been, the Job's pods are listed live, by its selector and in its namespace. And neither watch may be behind the other: a
+//! pod that is done stays known as such until both have come so far (`UnseenPods::answered`).
 
 use actix::{AsyncContext, Context};
 
@@ -11,6 +12,7 @@ use super::ShardActor;
 use crate::actors::job_input::JobInput;
 use crate::actors::pod_watch::Kind;
 use crate::actors::subscription::SubscriptionId;
+use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::JobId;
 
 impl ShardActor {
@@ -23,9 +25,22 @@ impl ShardActor {
         }
     }
 
-    /// Whether the shard is shown the pods of a kind, or will be.
-    pub(super) fn watches(&self, kind: Kind) -> bool {
-        kind == Kind::Labelled || !self.unlabelled_feed.is_new()
+    /// Whether the shard is shown what becomes of a pod of a Job, as far as the label of a shard does not hide it: in a list, if the
+    /// watch begins anew meanwhile.
+    pub(super) fn shows_end(&self, pod: &ObservedPod, job: &JobId) -> bool {
+        match Kind::of(pod) {
+            Kind::Labelled => true,
+            Kind::Unlabelled => {
+                self.watches_unlabelled()
+                    && self.chooses_pods(job)
+                    && self.jobs.get(job).is_some_and(|entry| entry.selects(pod))
+            }
+        }
+    }
+
+    /// Whether the shard is shown unlabelled pods, or will be.
+    pub(super) fn watches_unlabelled(&self) -> bool {
+        !self.unlabelled_feed.is_new()
     }
 
     /// Whether the lists are complete that a Job with a selector of its own waits for.
@@ -33,15 +48,33 @@ impl ShardActor {
         self.pod_feed.version().is_some() && self.unlabelled_feed.version().is_some()
     }
 
-    /// The Jobs with a selector of their own that have an actor.
+    /// The Jobs with a selector of their own, but for those that are passivated.
     pub(super) fn jobs_that_choose(&self) -> Vec<JobId> {
-        let active = self.jobs.iter().filter(|(_, entry)| entry.actor().is_some());
+        let active = self.jobs.iter().filter(|(_, entry)| !entry.is_passivated());
         active.map(|(job, _)| job).filter(|job| self.chooses_pods(job)).cloned().collect()
     }
 
-    /// Watches unlabelled pods if a Job needs that, from when all Jobs are known.
+    /// Lists the pods of Jobs with a selector of their own again. One that is gone goes by what the watches have shown.
+    pub(super) fn show_chosen_again(&mut self, jobs: &[JobId], ctx: &mut Context<Self>) {
+        for job in jobs {
+            if self.jobs.get(job).is_some_and(|entry| !entry.is_gone()) {
+                self.show_again(job, ctx);
+            }
+        }
+    }
+
+    /// Watches unlabelled pods if this Job, which is new, needs that.
+    pub(super) fn watch_unlabelled_for(&mut self, job: &JobId, ctx: &Context<Self>) {
+        if self.chooses_pods(job) {
+            self.watch_unlabelled(ctx);
+        }
+    }
+
+    /// Watches unlabelled pods if a Job has a selector of its own, from when all Jobs are known. Also one that has finished
+    /// may have pods that are to be deleted or to lose their finalizer.
     pub(super) fn watch_unlabelled(&mut self, ctx: &Context<Self>) {
-        if self.pod_feed.is_new() || !self.unlabelled_feed.is_new() || self.jobs_that_choose().is_empty() {
+        let is_needed = || self.jobs.keys().any(|job| self.chooses_pods(job));
+        if self.pod_feed.is_new() || self.watches_unlabelled() || !is_needed() {
             return;
         }
         let (cx, shard) = (&self.cx, self.owned.id);
@@ -55,8 +88,10 @@ impl ShardActor {
         self.unlabelled_feed.list_begins();
         self.orphan_pods.list_begins(Kind::Unlabelled);
         for job in self.jobs_that_choose() {
-            self.await_all_kinds(&job);
-            self.send(&job, JobInput::PodsListing);
+            if self.jobs.get(&job).is_some_and(|entry| !entry.is_gone()) {
+                self.await_all_kinds(&job);
+                self.send(&job, JobInput::PodsListing);
+            }
         }
     }
 
@@ -68,7 +103,7 @@ impl ShardActor {
         self.unseen.list_complete(version, Kind::Unlabelled);
         self.orphan_pods.list_complete(Kind::Unlabelled);
         self.doubts.unlabelled_listed();
-        self.jobs_that_choose().iter().for_each(|job| self.show_again(job, ctx));
+        self.show_chosen_again(&self.jobs_that_choose(), ctx);
     }
 
     /// A Job with a selector of its own has a new actor. Its pods are listed, which shows those that are older than the Job; one
@@ -83,6 +118,7 @@ impl ShardActor {
 
     /// A Job waits for a list of its own, which begins once the shard's lists are complete.
     fn await_all_kinds(&mut self, job: &JobId) {
+        self.doubts.list_awaited(job);
         if let Some(entry) = self.jobs.get_mut(job) {
             entry.awaits_list(true);
         }

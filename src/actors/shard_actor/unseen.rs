@@ -30,7 +30,7 @@ pub(super) struct UnseenPods {
     unknown: JobMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
-    /// Pods that a live read has shown, their versions in it, and when that was. What the watch brings of them from before is
+    /// Pods that a live read has shown, or that are done and a watch may show as they were before: their versions, and since when. What the watch brings of them from before is
     /// old: a Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
     answered: UidMap<(u64, Instant)>,
     /// The version that the watch has come to.
@@ -76,7 +76,7 @@ impl UnseenPods {
         self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
     }
 
-    /// An answer has shown the pod as it is now, and the watch will come to that, too.
+    /// The pod was shown as it is now, and a watch is still to come to that.
     pub(super) fn answered(&mut self, pod: &Pod) {
         if self.tidying.is_due(self.answered.len()) {
             self.forget_answers();
@@ -88,7 +88,7 @@ impl UnseenPods {
     pub(super) fn is_overtaken(&mut self, pod: &Pod, kind: Kind) -> bool {
         self.reaches(pod.version, kind);
         let Some((shown, _)) = self.answered.get(&pod.uid).copied() else { return false };
-        if pod.version >= shown {
+        if pod.version >= shown && self.unlabelled_reached.is_none() {
             self.answered.remove(&pod.uid);
         }
         pod.version < shown
@@ -101,7 +101,7 @@ impl UnseenPods {
         }
     }
 
-    /// Drops the answers that the watches have come to. No watch is behind for longer than a list may take, and the one of
+    /// Drops the answers that all watches have come to. No watch is behind for longer than a list may take, and the one of
     /// unlabelled pods may have nothing to show for as long as it likes.
     fn forget_answers(&mut self) {
         let (now, reached, unlabelled) = (Instant::now(), self.reached, self.unlabelled_reached);
@@ -232,8 +232,8 @@ impl ShardActor {
 
     /// The pod, if it is of a Job of this shard and the watch may not show what becomes of it.
     pub(super) fn unwatched(&self, pod: &ObservedPod) -> Option<Unwatched> {
-        let is_watched = pod.pod.is_done() || !self.is_hidden(pod) && self.watches(Kind::of(pod));
-        let job = self.job_of(pod).filter(|_| !is_watched)?;
+        let is_watched = |job: &JobId| !self.is_hidden(pod) && self.shows_end(pod, job);
+        let job = self.job_of(pod).filter(|job| !pod.pod.is_done() && !is_watched(job))?;
         let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
         Some(Unwatched { job, version: pod.pod.version, of })
     }

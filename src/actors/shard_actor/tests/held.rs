@@ -109,6 +109,27 @@ fn a_pod_that_cannot_be_read_when_it_is_deleted_is_not_kept() {
     });
 }
 
+/// It is given to a Job that does not exist, and loses the label by which the shard's watch shows it.
+#[test]
+fn a_pod_whose_end_no_watch_shows_is_not_kept() {
+    run(async {
+        let mut moved = labelled(at(120, "Running", pod("p", "gone")));
+        moved["metadata"]["labels"].as_object_mut().unwrap().remove("batch.kubernetes.io/controller-uid");
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/gone") => refusal(404),
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
+            _ if of_pod(method, uri, "p") => Some((200, moved.clone())),
+            _ => None,
+        });
+        let running = labelled(at(110, "Running", pod("p", "j")));
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], vec![running.clone()]).await;
+        sleep(SOON).await;
+        shard.watched(vec![Change::Deleted(observed_pod(&at(120, "Running", running)))]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(shard.0.send(Held).await.unwrap(), NONE, "{:?}", api.sent());
+    });
+}
+
 /// Its Job is another controller's, or gone, or not known yet.
 #[test]
 fn a_pod_without_label_whose_job_is_not_known_waits_for_it_and_is_released_if_it_is_gone() {

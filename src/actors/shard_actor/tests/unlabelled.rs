@@ -116,3 +116,62 @@ fn the_pods_of_a_job_with_a_selector_of_its_own_outlive_a_list_that_does_not_sel
         assert_eq!(api.count(COUNTS_OF_M), 1, "{:?}", api.sent());
     });
 }
+
+/// It has got a label by which the other watch shows it, and that one is ahead.
+#[test]
+fn a_pod_that_one_watch_has_shown_as_counted_is_not_counted_as_the_other_still_shows_it() {
+    run(async {
+        let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
+        let shard = Shard::start(&api, &[manual_job(json!({}))], vec![]).await;
+        sleep(4 * SOON).await;
+        let mut moved = chosen("p", 220, "Succeeded");
+        moved["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] = "x".into();
+        let mut counted = at(230, "Succeeded", moved.clone());
+        counted["metadata"]["finalizers"] = json!([]);
+        shard.watched(vec![applied(&moved)]).await;
+        sleep(4 * SOON).await;
+        shard.watched(vec![applied(&counted)]).await;
+        sleep(4 * SOON).await;
+        let releases = api.count(&["PATCH", "/pods/p"]);
+        let counts = api.count(COUNTS_OF_M);
+        shard.brought(UNLABELLED, vec![applied(&chosen("p", 210, "Succeeded"))]).await;
+        sleep(4 * SOON).await;
+        let then = (api.count(&["PATCH", "/pods/p"]), api.count(COUNTS_OF_M));
+        assert_eq!(then, (releases, counts), "{:?}", api.sent());
+    });
+}
+
+/// It may have pods that keep their finalizer, or that it is to delete.
+#[test]
+fn a_finished_job_with_a_selector_of_its_own_has_its_pods_watched() {
+    run(async {
+        let api = TestApi::new(|_, _| None);
+        let mut over = foreign_jobs::finished(10, None);
+        over["spec"]["manualSelector"] = true.into();
+        over["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
+        let _shard = Shard::start(&api, &[over], vec![]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(&["GET /api/v1/pods?labelSelector=%21batch", "watch=true"]), 1);
+    });
+}
+
+/// Their lists take turns: the last of them begins long after it was asked for.
+#[test]
+fn each_of_many_jobs_with_a_selector_of_its_own_gets_its_list() {
+    const JOBS: usize = 900;
+    run(async {
+        let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
+        let api = api.after(2 * SOON);
+        let jobs: Vec<Value> = (0..JOBS)
+            .map(|number| {
+                let mut job = manual_job(json!({}));
+                job["metadata"]["name"] = format!("m{number}").into();
+                job["metadata"]["uid"] = format!("m{number}").into();
+                job
+            })
+            .collect();
+        let _shard = Shard::start(&api, &jobs, vec![]).await;
+        sleep(Duration::from_secs(1_800)).await;
+        assert_eq!(api.count(&["own+in"]), JOBS);
+    });
+}
