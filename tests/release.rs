@@ -4,6 +4,7 @@
 mod binary;
 mod cluster;
 
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -212,6 +213,15 @@ async fn killed_and_repeated_it_counts_each_pod_once() {
 
     let deadline = Instant::now() + PATIENCE;
     let mut left = PODS;
+    let mut interrupted = Background::start(&mut stage.release(&["-A"]));
+    while stage.held().await == left && Instant::now() < deadline {}
+    interrupted.signal(Signal::SIGINT);
+    assert_eq!(interrupted.exit_code(), Some(130));
+    let (mut told, mut noted) = (String::new(), String::new());
+    interrupted.0.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+    interrupted.0.stderr.take().unwrap().read_to_string(&mut noted).unwrap();
+    assert!(told.starts_with("Counted") && noted.contains("repeat the command"), "{told} {noted}");
+    left = stage.held().await.min(left);
     while left > 0 {
         // It is killed as soon as it has done something.
         let interrupted = Background::start(&mut stage.release(&["-A"]));

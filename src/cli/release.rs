@@ -77,18 +77,28 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<ExitCode, Failure> {
     };
     let mut interrupts = Interrupts::listen()?;
     let cluster = Cluster::connect(config, controller)?;
-    tokio::select! {
-        released = release(&cluster, &scope, args.dry_run) => released,
-        () = interrupts.next() => Err(Failure::Interrupted),
-    }
+    let found = tokio::select! {
+        found = find(&cluster, &scope, args.dry_run) => found?,
+        () = interrupts.next() => return Err(Failure::Interrupted),
+    };
+    release(&cluster, found, args.dry_run, &mut interrupts).await
 }
 
-async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<ExitCode, Failure> {
+async fn find(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Found, Failure> {
     scope.must_exist(cluster).await?;
     if !dry_run {
         cluster.must_have_no_replica().await?;
     }
-    let Found { jobs, orphans, problems } = found::find(&cluster.reads, &cluster.controller, scope).await?;
+    Ok(found::find(&cluster.reads, &cluster.controller, scope).await?)
+}
+
+/// Releases what was found, and reports it. An interruption leaves the rest, and reports what was done.
+async fn release(
+    cluster: &Cluster,
+    Found { jobs, orphans, problems }: Found,
+    dry_run: bool,
+    interrupts: &mut Interrupts,
+) -> Result<ExitCode, Failure> {
     let mut report = Report::of(problems);
     if dry_run {
         jobs.into_iter().for_each(|job| report.would_release(&Counting::new(cluster, job)));
@@ -96,7 +106,8 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         console::print(report.dry_run())?;
         return Ok(report.exit_code());
     }
-    let progress = progress((jobs.len() + orphans.len()) as u64);
+    let mut left = jobs.len() + orphans.len();
+    let progress = progress(left as u64);
     let at_once = jobs.len().max(orphans.len()).max(1);
     let counted = stream::iter(jobs).map(|job| async {
         let counting = Counting::new(cluster, job);
@@ -114,13 +125,27 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
     });
     // All at once: the write gate takes turns by namespace, and has few writes under way of one that is slow.
     let mut all = stream::select(counted.buffer_unordered(at_once), released.buffer_unordered(at_once));
-    while let Some(tell) = all.next().await {
+    loop {
+        let next = tokio::select! {
+            next = all.next() => next,
+            () = interrupts.next() => None,
+        };
+        let Some(tell) = next else { break };
         tell(&mut report);
         progress.inc(1);
+        left -= 1;
     }
     progress.finish_and_clear();
     console::print(report.summary())?;
-    Ok(report.exit_code())
+    match left {
+        0 => Ok(report.exit_code()),
+        _ => {
+            console::note(format_args!(
+                "{left} Jobs and pods are left, some of them in part: repeat the command"
+            ));
+            Err(Failure::Interrupted)
+        }
+    }
 }
 
 /// A bar on standard error, if that is a terminal.
