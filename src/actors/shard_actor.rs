@@ -91,6 +91,8 @@ pub struct ShardActor {
     pod_feed: PodFeed,
     /// The watch of the pods that lack the label of a Job's UID, once a Job has a selector of its own.
     unlabelled_feed: PodFeed,
+    /// That watch ends soon, unless somebody needs it by then.
+    may_unwatch: bool,
     unseen: UnseenPods,
     doubts: Doubts,
     timers: Timers,
@@ -122,6 +124,7 @@ impl ShardActor {
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::NEW,
             unlabelled_feed: PodFeed::NEW,
+            may_unwatch: false,
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
@@ -198,7 +201,7 @@ impl ShardActor {
         let uid = pod.pod.uid.clone();
         self.pod_feed.mark(job, &uid);
         if pod.pod.is_done() && self.watches_unlabelled() && self.chooses_pods(job) {
-            self.unseen.answered(&pod.pod);
+            self.answered(&pod.pod, ctx);
         }
         if pod.pod.is_done() && !is(Mutant::CountedPodsHeld) {
             self.pod_owners.remove(&uid);

@@ -239,7 +239,7 @@ impl ShardActor {
         self.schedule_search(RELIST_DELAY, ctx);
     }
 
-    fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+    pub(super) fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         let now = TokioInstant::now();
         let at = self.doubts.rests.map_or(now + pause, |until| until.max(now + pause));
         if self.doubts.scheduled.as_ref().is_some_and(|(earlier, _)| *earlier <= at) {
@@ -562,7 +562,7 @@ impl ShardActor {
             if is_meant && !self.is_older(pod, begun) {
                 if self.is_hidden(pod) {
                     // It gets its label back. What the watch brings of it from before is older than this.
-                    self.unseen.answered(&pod.pod);
+                    self.answered(&pod.pod, ctx);
                 }
                 self.route_pod(pod.clone(), ctx);
             }

@@ -247,7 +247,7 @@ impl ShardActor {
     pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(id) {
             // It holds no pods that would have to be released.
-            Some(entry) if entry.is_passivated() => self.remove_job(id),
+            Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
             Some(entry) => {
                 let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
@@ -403,12 +403,13 @@ impl ShardActor {
             ExitReason::Over if self.jobs.get(&job).is_some_and(|entry| entry.left_alone) => {
                 self.pods_released(&job, ctx);
             }
-            ExitReason::Over => self.remove_job(&job),
+            ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
         }
     }
 
-    fn remove_job(&mut self, id: &JobId) {
+    fn remove_job(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        self.unwatch_unlabelled_after(id, ctx);
         self.show_wait(id, None);
         if let Some(entry) = self.jobs.remove(id) {
             entry.stage.leave(&mut self.timers);

@@ -87,6 +87,13 @@ impl PodFeed {
         Some((listed, first))
     }
 
+    /// Nobody needs the watch. It may start again.
+    pub(super) fn stop(&mut self) {
+        if !self.is_draining() {
+            *self = Self::NEW;
+        }
+    }
+
     /// Nothing more is to be decided for the shard.
     pub(super) fn drain(&mut self) {
         *self = Self::Draining;

@@ -6,14 +6,19 @@
 //! been, the Job's pods are listed live, by its selector and in its namespace. And neither watch may be behind the other: a
 //! pod that is done stays known as such until both have come so far (`UnseenPods::answered`).
 
+use std::time::Duration;
+
 use actix::{AsyncContext, Context};
 
-use super::ShardActor;
+use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_input::JobInput;
 use crate::actors::pod_watch::Kind;
 use crate::actors::subscription::SubscriptionId;
 use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::JobId;
+
+/// How long unlabelled pods are watched for no Job.
+const LINGER: Duration = Duration::from_secs(600);
 
 impl ShardActor {
     /// The kind of pods that a subscription shows, if its messages still count.
@@ -61,6 +66,8 @@ impl ShardActor {
                 self.show_again(job, ctx);
             }
         }
+        // One that is gone may have waited for this list.
+        self.schedule_search(RELIST_DELAY, ctx);
     }
 
     /// Watches unlabelled pods if this Job, which is new, needs that.
@@ -80,7 +87,29 @@ impl ShardActor {
         let (cx, shard) = (&self.cx, self.owned.id);
         let join = || cx.unlabelled_pods.join(shard, cx.next_subscription(), ctx.address().recipient());
         self.unlabelled_feed.start(join);
-        self.unseen.unlabelled_watched();
+        self.unseen.unlabelled_watched(true);
+    }
+
+    /// A Job is gone. If it was the last with a selector of its own, unlabelled pods are watched for a while: a new watch begins with a
+    /// list, and others may follow.
+    pub(super) fn unwatch_unlabelled_after(&mut self, job: &JobId, ctx: &mut Context<Self>) {
+        if self.chooses_pods(job) && self.watches_unlabelled() && !self.may_unwatch {
+            self.may_unwatch = true;
+            self.timers.set(LINGER, ctx, |shard, _| shard.unwatch_unlabelled());
+        }
+    }
+
+    fn unwatch_unlabelled(&mut self) {
+        self.may_unwatch = false;
+        if self.jobs.keys().any(|job| self.chooses_pods(job)) {
+            return;
+        }
+        self.unlabelled_feed.stop();
+        self.unseen.unlabelled_watched(false);
+        self.doubts.unlabelled_listed();
+        // What it has shown may end unseen.
+        self.orphan_pods.list_begins(Kind::Unlabelled);
+        self.orphan_pods.list_complete(Kind::Unlabelled);
     }
 
     /// A list of unlabelled pods begins: it shows no state that ever existed.

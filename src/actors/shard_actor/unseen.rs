@@ -39,6 +39,8 @@ pub(super) struct UnseenPods {
     unlabelled_reached: Option<u64>,
     /// When answers are dropped that the watches have come to: they show no pod that was gone by then.
     tidying: Tidying,
+    /// They are tidied by a timer, too: there may be no more of them for long.
+    is_tidied: bool,
     /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
     nameless: UidMap<AbortOnDropHandle<()>>,
 }
@@ -77,7 +79,7 @@ impl UnseenPods {
     }
 
     /// The pod was shown as it is now, and a watch is still to come to that.
-    pub(super) fn answered(&mut self, pod: &Pod) {
+    fn answered(&mut self, pod: &Pod) {
         if self.tidying.is_due(self.answered.len()) {
             self.forget_answers();
         }
@@ -101,14 +103,13 @@ impl UnseenPods {
         }
     }
 
-    /// Drops the answers that all watches have come to. No watch is behind for longer than a list may take, and the one of
-    /// unlabelled pods may have nothing to show for as long as it likes.
+    /// Drops the answers that all watches have come to. No watch is behind for longer than a list may take, and each may have
+    /// nothing to show for as long as it likes.
     fn forget_answers(&mut self) {
-        let (now, reached, unlabelled) = (Instant::now(), self.reached, self.unlabelled_reached);
-        self.answered.retain(|_, (shown, at)| {
-            let is_recent = now.saturating_duration_since(*at) <= LONGEST_LIST;
-            *shown > reached || unlabelled.is_some_and(|unlabelled| *shown > unlabelled && is_recent)
-        });
+        let reached = self.reached.min(self.unlabelled_reached.unwrap_or(u64::MAX));
+        let now = Instant::now();
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < LONGEST_LIST;
+        self.answered.retain(|_, (shown, at)| *shown > reached && is_recent(*at));
         give_back(&mut self.answered);
         self.tidying.done(self.answered.len());
     }
@@ -122,9 +123,15 @@ impl UnseenPods {
         self.forget_answers();
     }
 
-    /// The watch of unlabelled pods begins.
-    pub(super) fn unlabelled_watched(&mut self) {
-        self.unlabelled_reached.get_or_insert(0);
+    /// The watch of unlabelled pods begins, or ends.
+    pub(super) fn unlabelled_watched(&mut self, is_watched: bool) {
+        self.unlabelled_reached = is_watched.then_some(0);
+    }
+
+    /// The number of pods whose older readings are waited for.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.answered.len()
     }
 
     /// The number of pods that are not seen.
@@ -225,6 +232,22 @@ pub(super) struct Unwatched {
 }
 
 impl ShardActor {
+    /// Takes in that a pod was shown as it is now, and that a watch is still to come to that.
+    pub(super) fn answered(&mut self, pod: &Pod, ctx: &mut Context<Self>) {
+        self.unseen.answered(pod);
+        if !std::mem::replace(&mut self.unseen.is_tidied, true) {
+            self.timers.set(LONGEST_LIST, ctx, Self::forget_answers);
+        }
+    }
+
+    fn forget_answers(&mut self, ctx: &mut Context<Self>) {
+        self.unseen.forget_answers();
+        self.unseen.is_tidied = !self.unseen.answered.is_empty();
+        if self.unseen.is_tidied {
+            self.timers.set(LONGEST_LIST, ctx, Self::forget_answers);
+        }
+    }
+
     /// Whether the label of a pod may keep it from the watch of this shard.
     pub(super) fn is_hidden(&self, pod: &ObservedPod) -> bool {
         self.places.is_hidden_from(pod, self.owned.id)
@@ -510,7 +533,7 @@ impl Handler<Shown> for ShardActor {
         }
         match found {
             Some(found) => {
-                self.unseen.answered(&found.pod);
+                self.answered(&found.pod, ctx);
                 self.route_pod(found, ctx);
             }
             None => {

@@ -144,15 +144,84 @@ fn a_pod_that_one_watch_has_shown_as_counted_is_not_counted_as_the_other_still_s
     });
 }
 
+#[test]
+fn unlabelled_pods_are_watched_no_longer_once_no_job_needs_that() {
+    run(async {
+        let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
+        let shard = Shard::start(&api, &[finished_manual_job("a"), finished_manual_job("b")], vec![]).await;
+        let is_watched = || async { shard.0.send(Watches).await.unwrap() };
+        for (gone, watched) in [("a", true), ("b", false)] {
+            shard.0.send(JobVanished(gone.into())).await.unwrap();
+            sleep(Duration::from_secs(60)).await;
+            assert!(is_watched().await, "others may follow");
+            sleep(Duration::from_secs(600)).await;
+            assert_eq!(is_watched().await, watched);
+        }
+        shard.job(&finished_manual_job("c")).await;
+        assert!(is_watched().await);
+    });
+}
+
+fn finished_manual_job(name: &str) -> Value {
+    let mut over = foreign_jobs::finished(10, None);
+    over["metadata"]["name"] = name.into();
+    over["metadata"]["uid"] = name.into();
+    over["spec"]["manualSelector"] = true.into();
+    over["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
+    over
+}
+
+/// Whether unlabelled pods are watched.
+#[derive(Message)]
+#[rtype(result = "bool")]
+struct Watches;
+
+impl Handler<Watches> for ShardActor {
+    type Result = bool;
+
+    fn handle(&mut self, _: Watches, _: &mut Self::Context) -> bool {
+        self.watches_unlabelled()
+    }
+}
+
+/// Nothing else happens in the shard for long.
+#[test]
+fn pods_that_are_done_are_not_remembered_for_good() {
+    run(async {
+        let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
+        let shard = Shard::start(&api, &[finished_manual_job("m")], vec![]).await;
+        for number in 0..3_000 {
+            let mut over = chosen(&format!("p{number}"), 200 + number, "Succeeded");
+            over["metadata"]["finalizers"] = json!([]);
+            shard.brought(UNLABELLED, vec![applied(&over)]).await;
+            sleep(Duration::from_secs(1)).await;
+        }
+        let most = shard.0.send(Answered).await.unwrap();
+        assert!((1..=2_400).contains(&most), "{most}");
+        sleep(Duration::from_secs(1_300)).await;
+        assert_eq!(shard.0.send(Answered).await.unwrap(), 0);
+    });
+}
+
+/// How many pods are remembered as done.
+#[derive(Message)]
+#[rtype(result = "usize")]
+struct Answered;
+
+impl Handler<Answered> for ShardActor {
+    type Result = usize;
+
+    fn handle(&mut self, _: Answered, _: &mut Self::Context) -> usize {
+        self.unseen.remembered()
+    }
+}
+
 /// It may have pods that keep their finalizer, or that it is to delete.
 #[test]
 fn a_finished_job_with_a_selector_of_its_own_has_its_pods_watched() {
     run(async {
         let api = TestApi::new(|_, _| None);
-        let mut over = foreign_jobs::finished(10, None);
-        over["spec"]["manualSelector"] = true.into();
-        over["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
-        let _shard = Shard::start(&api, &[over], vec![]).await;
+        let _shard = Shard::start(&api, &[finished_manual_job("m")], vec![]).await;
         sleep(4 * SOON).await;
         assert_eq!(api.count(&["GET /api/v1/pods?labelSelector=%21batch", "watch=true"]), 1);
     });
