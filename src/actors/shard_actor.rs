@@ -3,6 +3,7 @@
 //! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
 //! rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not notice.
 
+mod answers;
 mod doubts;
 mod foreign_jobs;
 mod jobs;
@@ -23,6 +24,7 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use self::answers::Answers;
 use self::doubts::Doubts;
 pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
@@ -94,6 +96,7 @@ pub struct ShardActor {
     /// That watch ends soon, unless somebody needs it by then.
     may_unwatch: bool,
     unseen: UnseenPods,
+    answers: Answers,
     doubts: Doubts,
     timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
@@ -127,6 +130,7 @@ impl ShardActor {
             may_unwatch: false,
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
+            answers: Answers::default(),
             doubts: Doubts::default(),
             timers: Timers::default(),
             releasing: BegunFor::default(),
@@ -242,7 +246,7 @@ impl ShardActor {
 
     fn pods_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
-        self.unseen.list_complete(version, Kind::Labelled);
+        self.answers.list_complete(version, Kind::Labelled);
         self.orphan_pods.list_complete(Kind::Labelled);
         self.doubts.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
         for (pod, job) in self.unseen.known() {
@@ -396,8 +400,8 @@ impl Handler<Pods> for ShardActor {
                 Change::Restarted if kind == Kind::Unlabelled => self.unlabelled_listing(),
                 Change::Restarted => self.pods_listing(),
                 Change::Applied(pod) if self.is_late(&pod) => {}
-                Change::Applied(pod) | Change::Deleted(pod) if self.unseen.is_overtaken(&pod.pod, kind) => {}
-                Change::Listed(pod) if self.unseen.is_overtaken(&pod.pod, kind) => {
+                Change::Applied(pod) | Change::Deleted(pod) if self.answers.overtake(&pod.pod, kind) => {}
+                Change::Listed(pod) if self.answers.overtake(&pod.pod, kind) => {
                     self.still_listed(&pod.pod.uid);
                 }
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),

@@ -4,7 +4,7 @@
 //!
 //! A Job with a selector of its own may have pods of both kinds. So no list of the shard is complete for it: whenever one has
 //! been, the Job's pods are listed live, by its selector and in its namespace. And neither watch may be behind the other: a
-//! pod that is done stays known as such until both have come so far (`UnseenPods::answered`).
+//! pod that is done stays known as such until both have come so far ([`answers`](super::answers)).
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl ShardActor {
         let (cx, shard) = (&self.cx, self.owned.id);
         let join = || cx.unlabelled_pods.join(shard, cx.next_subscription(), ctx.address().recipient());
         self.unlabelled_feed.start(join);
-        self.unseen.unlabelled_watched(true);
+        self.answers.unlabelled_watched(true);
     }
 
     /// A Job is gone. If it was the last with a selector of its own, unlabelled pods are watched for a while: a new watch begins with a
@@ -105,7 +105,7 @@ impl ShardActor {
             return;
         }
         self.unlabelled_feed.stop();
-        self.unseen.unlabelled_watched(false);
+        self.answers.unlabelled_watched(false);
         self.doubts.unlabelled_listed();
         // What it has shown may end unseen.
         self.orphan_pods.list_begins(Kind::Unlabelled);
@@ -129,7 +129,7 @@ impl ShardActor {
         if self.unlabelled_feed.list_complete(version).is_none() {
             return;
         }
-        self.unseen.list_complete(version, Kind::Unlabelled);
+        self.answers.list_complete(version, Kind::Unlabelled);
         self.orphan_pods.list_complete(Kind::Unlabelled);
         self.doubts.unlabelled_listed();
         self.show_chosen_again(&self.jobs_that_choose(), ctx);

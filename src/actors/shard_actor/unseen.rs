@@ -4,22 +4,19 @@
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context, Handler, Message};
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
-use super::doubts::LONGEST_LIST;
 use super::jobs::JobEntry;
 use crate::actors::job_input::{JobInput, ListOrigin};
-use crate::actors::pod_watch::Kind;
 use crate::actors::release_with_job::ReleaseWithJob;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::plan::Wait;
-use crate::job::pod::{Phase, Pod};
-use crate::job::tidying::{Tidying, give_back};
+use crate::job::pod::Phase;
+use crate::job::tidying::give_back;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
@@ -30,17 +27,6 @@ pub(super) struct UnseenPods {
     unknown: JobMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
-    /// Pods that a live read has shown, or that are done and a watch may show as they were before: their versions, and since when. What the watch brings of them from before is
-    /// old: a Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
-    answered: UidMap<(u64, Instant)>,
-    /// The version that the watch has come to.
-    reached: u64,
-    /// The version that the watch of unlabelled pods has come to, if there is one.
-    unlabelled_reached: Option<u64>,
-    /// When answers are dropped that the watches have come to: they show no pod that was gone by then.
-    tidying: Tidying,
-    /// They are tidied by a timer, too: there may be no more of them for long.
-    is_tidied: bool,
     /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
     nameless: UidMap<AbortOnDropHandle<()>>,
 }
@@ -76,62 +62,6 @@ impl UnseenPods {
     /// Whether a pod is known as one that cannot be read; one that is being labelled may turn out to be such a one.
     fn is_unreadable(&self, pod: &Uid) -> bool {
         self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
-    }
-
-    /// The pod was shown as it is now, and a watch is still to come to that.
-    fn answered(&mut self, pod: &Pod) {
-        if self.tidying.is_due(self.answered.len()) {
-            self.forget_answers();
-        }
-        self.answered.insert(pod.uid.clone(), (pod.version, Instant::now()));
-    }
-
-    /// Whether an answer has shown a pod, which the watch of this kind shows, as it was later.
-    pub(super) fn is_overtaken(&mut self, pod: &Pod, kind: Kind) -> bool {
-        self.reaches(pod.version, kind);
-        let Some((shown, _)) = self.answered.get(&pod.uid).copied() else { return false };
-        if pod.version >= shown && self.unlabelled_reached.is_none() {
-            self.answered.remove(&pod.uid);
-        }
-        pod.version < shown
-    }
-
-    fn reaches(&mut self, version: u64, kind: Kind) {
-        match kind {
-            Kind::Labelled => self.reached = version.max(self.reached),
-            Kind::Unlabelled => self.unlabelled_reached = self.unlabelled_reached.max(Some(version)),
-        }
-    }
-
-    /// Drops the answers that all watches have come to. No watch is behind for longer than a list may take, and each may have
-    /// nothing to show for as long as it likes.
-    fn forget_answers(&mut self) {
-        let reached = self.reached.min(self.unlabelled_reached.unwrap_or(u64::MAX));
-        let now = Instant::now();
-        let is_recent = |at: Instant| now.saturating_duration_since(at) < LONGEST_LIST;
-        self.answered.retain(|_, (shown, at)| *shown > reached && is_recent(*at));
-        give_back(&mut self.answered);
-        self.tidying.done(self.answered.len());
-    }
-
-    /// The shard's list of the pods of a kind is complete, at this version.
-    pub(super) fn list_complete(&mut self, version: u64, kind: Kind) {
-        match kind {
-            Kind::Labelled => self.reached = version,
-            Kind::Unlabelled => self.unlabelled_reached = Some(version),
-        }
-        self.forget_answers();
-    }
-
-    /// The watch of unlabelled pods begins, or ends.
-    pub(super) fn unlabelled_watched(&mut self, is_watched: bool) {
-        self.unlabelled_reached = is_watched.then_some(0);
-    }
-
-    /// The number of pods whose older readings are waited for.
-    #[cfg(test)]
-    pub(super) fn remembered(&self) -> usize {
-        self.answered.len()
     }
 
     /// The number of pods that are not seen.
@@ -232,22 +162,6 @@ pub(super) struct Unwatched {
 }
 
 impl ShardActor {
-    /// Takes in that a pod was shown as it is now, and that a watch is still to come to that.
-    pub(super) fn answered(&mut self, pod: &Pod, ctx: &mut Context<Self>) {
-        self.unseen.answered(pod);
-        if !std::mem::replace(&mut self.unseen.is_tidied, true) {
-            self.timers.set(LONGEST_LIST, ctx, Self::forget_answers);
-        }
-    }
-
-    fn forget_answers(&mut self, ctx: &mut Context<Self>) {
-        self.unseen.forget_answers();
-        self.unseen.is_tidied = !self.unseen.answered.is_empty();
-        if self.unseen.is_tidied {
-            self.timers.set(LONGEST_LIST, ctx, Self::forget_answers);
-        }
-    }
-
     /// Whether the label of a pod may keep it from the watch of this shard.
     pub(super) fn is_hidden(&self, pod: &ObservedPod) -> bool {
         self.places.is_hidden_from(pod, self.owned.id)
@@ -582,18 +496,5 @@ mod tests {
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"5".into()), Some((a, true)));
-    }
-
-    /// It is deleted before it has the label, so the watch shows neither it nor its end.
-    #[test]
-    fn an_answer_is_forgotten_once_the_watch_has_come_to_it() {
-        let mut unseen = UnseenPods::default();
-        let at = |name: &str, version| Pod { version, ..observed_pod(&pod(name, "j")).pod };
-        for version in 1..1_000 {
-            unseen.answered(&at(&version.to_string(), version));
-            assert!(!unseen.is_overtaken(&at("other", version.saturating_sub(10)), Kind::Labelled));
-            assert!(unseen.is_overtaken(&at(&version.to_string(), version - 1), Kind::Labelled), "it is old");
-        }
-        assert!(unseen.answered.len() <= 64, "{}", unseen.answered.len());
     }
 }

@@ -212,7 +212,7 @@ impl Handler<Answered> for ShardActor {
     type Result = usize;
 
     fn handle(&mut self, _: Answered, _: &mut Self::Context) -> usize {
-        self.unseen.remembered()
+        self.answers.len()
     }
 }
 
