@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
 use jiff::Timestamp;
+use tokio::time::Instant as TokioInstant;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
@@ -93,8 +94,8 @@ pub struct ShardActor {
     pod_feed: PodFeed,
     /// The watch of the pods that lack the label of a Job's UID, once a Job has a selector of its own.
     unlabelled_feed: PodFeed,
-    /// That watch ends soon, unless somebody needs it by then.
-    may_unwatch: bool,
+    /// When a Job went that needed it, from then until it is seen whether others do.
+    unneeded_since: Option<TokioInstant>,
     unseen: UnseenPods,
     answers: Answers,
     doubts: Doubts,
@@ -127,7 +128,7 @@ impl ShardActor {
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::NEW,
             unlabelled_feed: PodFeed::NEW,
-            may_unwatch: false,
+            unneeded_since: None,
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             answers: Answers::default(),

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context};
 
+use tokio::time::Instant;
+
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_input::JobInput;
 use crate::actors::pod_watch::Kind;
@@ -17,8 +19,8 @@ use crate::actors::subscription::SubscriptionId;
 use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::JobId;
 
-/// How long unlabelled pods are watched for no Job.
-const LINGER: Duration = Duration::from_secs(600);
+/// How long unlabelled pods are watched for no Job. Whoever creates and deletes Jobs makes a shard list them once in that time.
+const LINGER: Duration = Duration::from_hours(1);
 
 impl ShardActor {
     /// The kind of pods that a subscription shows, if its messages still count.
@@ -93,15 +95,23 @@ impl ShardActor {
     /// A Job is gone. If it was the last with a selector of its own, unlabelled pods are watched for a while: a new watch begins with a
     /// list, and others may follow.
     pub(super) fn unwatch_unlabelled_after(&mut self, job: &JobId, ctx: &mut Context<Self>) {
-        if self.chooses_pods(job) && self.watches_unlabelled() && !self.may_unwatch {
-            self.may_unwatch = true;
-            self.timers.set(LINGER, ctx, |shard, _| shard.unwatch_unlabelled());
+        if self.chooses_pods(job) && self.watches_unlabelled() {
+            let is_timed = self.unneeded_since.replace(Instant::now()).is_some();
+            if !is_timed {
+                self.timers.set(LINGER, ctx, Self::unwatch_unlabelled);
+            }
         }
     }
 
-    fn unwatch_unlabelled(&mut self) {
-        self.may_unwatch = false;
+    fn unwatch_unlabelled(&mut self, ctx: &mut Context<Self>) {
+        let Some(since) = self.unneeded_since.take() else { return };
         if self.jobs.keys().any(|job| self.chooses_pods(job)) {
+            return;
+        }
+        let remaining = LINGER.saturating_sub(since.elapsed());
+        if !remaining.is_zero() {
+            self.unneeded_since = Some(since);
+            self.timers.set(remaining, ctx, Self::unwatch_unlabelled);
             return;
         }
         self.unlabelled_feed.stop();

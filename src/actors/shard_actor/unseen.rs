@@ -462,7 +462,6 @@ impl Handler<Shown> for ShardActor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actors::test_api::{observed_pod, pod};
 
     #[tokio::test]
     async fn a_job_is_held_back_by_pods_that_it_has_never_known() {
