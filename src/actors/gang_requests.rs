@@ -1,11 +1,13 @@
 //! The Workload and the PodGroup of a Job that is scheduled as a gang: found, or created.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::job_input::JobInput;
 use super::requests::Requests;
+use super::watch_feed::in_turn;
 use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
@@ -16,6 +18,9 @@ use crate::job::gang::{
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::spec::Job;
+
+/// A list that takes no longer needs no rest.
+const SHORT: Duration = Duration::from_millis(50);
 
 /// Why the PodGroup that pods name is not known.
 enum GangError {
@@ -124,7 +129,8 @@ impl Requests {
         let mut request = request;
         loop {
             let keep = |object: &_, kept| kept < LOOKED_AT && is_candidate(object);
-            let found = self.cx.reads.list(decoder, resource, self.job.namespace(), keep).await?;
+            let list = self.cx.reads.list(decoder, resource, self.job.namespace(), keep);
+            let found = in_turn(&self.cx, self.job.namespace(), SHORT, list).await.0?;
             let not_served =
                 || GangError::Transient(Some(format!("the API server does not serve {}", resource.plural)));
             match choose(found.ok_or_else(not_served)?, request) {

@@ -4,7 +4,7 @@
 //! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
 //! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
-//! Of a pod, a few readings may wait: once there are [`MANY`] inputs, those go that a later one makes unnecessary. An inbox
+//! Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later one makes unnecessary. An inbox
 //! that has as many left is urgent: its actor does not rest.
 //!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
@@ -19,7 +19,9 @@ use std::time::Instant;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::workqueue::WorkQueue;
 
-/// An inbox with this many inputs is tidied up. If as many are left, it is urgent.
+/// An inbox with this many inputs is tidied up: a reading of a pod may be 17 KiB.
+const SOME: usize = 256;
+/// With this many left, it is urgent.
 const MANY: usize = 4096;
 
 /// An input of an inbox.
@@ -124,7 +126,7 @@ impl<T: Input> Contents<T> {
         self.list = self.list.map(before_list);
         let mut keeps = keeps.into_iter();
         self.items.retain(|_| keeps.next().unwrap_or(true));
-        self.tidy_at = MANY.max(2 * self.items.len());
+        self.tidy_at = SOME.max(2 * self.items.len());
         self.urgent |= self.items.len() >= MANY;
     }
 }
@@ -153,7 +155,7 @@ impl<T: Input> Inbox<T> {
         let contents = Mutex::new(Contents {
             items: Vec::new(),
             list: None,
-            tidy_at: MANY,
+            tidy_at: SOME,
             urgent: false,
             latest: None,
             event: None,
@@ -296,7 +298,7 @@ impl<T: Input> Inbox<T> {
             queue.taken(woken.elapsed());
         }
         let items = std::mem::take(&mut contents.items);
-        (contents.list, contents.tidy_at, contents.urgent) = (None, MANY, false);
+        (contents.list, contents.tidy_at, contents.urgent) = (None, SOME, false);
         let latest = contents.latest.take();
         (latest.into_iter().chain(items.into_iter().flatten()).collect(), contents.event.take())
     }

@@ -111,6 +111,7 @@ pub async fn list_namespace_metadata(
     list_in_turn(cx, namespace, || cx.reads.list_pod_metadata(&selection, &keep)).await.0
 }
 
+/// Lists until that succeeds.
 async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
     cx: &ReplicaContext,
     namespace: &Arc<str>,
@@ -118,20 +119,31 @@ async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
 ) -> (PodList, Instant) {
     let mut backoff = cx.api_backoff();
     loop {
-        let turn = cx.selected_lists.acquire(Some(namespace), None).await;
-        let begun = Instant::now();
-        let listed = list().await;
-        let rest = rest_after(begun.elapsed());
-        cx.runtime.spawn(async move {
-            sleep(rest).await;
-            drop(turn);
-        });
-        match listed {
-            Ok(list) => return (list, begun),
-            Err(error) => tracing::warn!(%namespace, %error, "the pods of a namespace were not listed"),
+        match in_turn(cx, namespace, Duration::ZERO, list()).await {
+            (Ok(list), begun) => return (list, begun),
+            (Err(error), _) => tracing::warn!(%namespace, %error, "the pods of a namespace were not listed"),
         }
         backoff.pause().await;
     }
+}
+
+/// Lists something of a namespace in one of its turns, which rests afterwards in proportion to its time. So much of that is `free`.
+/// Returns what it has listed, and when that began.
+pub async fn in_turn<T>(
+    cx: &ReplicaContext,
+    namespace: &Arc<str>,
+    free: Duration,
+    list: impl Future<Output = T>,
+) -> (T, Instant) {
+    let turn = cx.selected_lists.acquire(Some(namespace), None).await;
+    let begun = Instant::now();
+    let listed = list.await;
+    let rest = rest_after(begun.elapsed().saturating_sub(free));
+    cx.runtime.spawn(async move {
+        sleep(rest).await;
+        drop(turn);
+    });
+    (listed, begun)
 }
 
 /// Reads of pods what this replica needs.

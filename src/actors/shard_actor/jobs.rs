@@ -38,8 +38,8 @@ pub(super) struct JobEntry {
     /// It is left alone while it exists.
     left_alone: bool,
     stage: Stage,
-    /// Panics in a row.
-    panics: Retry,
+    /// The pauses between new actors: after panics, and while its author has it left alone again and again.
+    rebuilds: Retry,
     /// The pauses between releases of its pods while it is left alone and being deleted: a webhook may undo each.
     releases: Retry,
 }
@@ -199,7 +199,7 @@ impl ShardActor {
         let stage = Stage::Passivated { timer: None };
         self.jobs.insert(
             id.clone(),
-            JobEntry { seen, left_alone, stage, panics: Retry::default(), releases: Retry::default() },
+            JobEntry { seen, left_alone, stage, rebuilds: Retry::default(), releases: Retry::default() },
         );
         self.show_held();
         self.watch_unlabelled_for(&id, ctx);
@@ -218,16 +218,24 @@ impl ShardActor {
         }
     }
 
-    /// Builds a Job from the cluster alone, if it waits for that and may have an actor.
+    /// Builds a Job from the cluster alone, if it waits for that and may have an actor, once its pause is over.
     fn rebuild(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         let may_have_actor = |entry: &JobEntry| match entry.stage {
             Stage::Broken { leaving } => leaving || !entry.left_alone,
             Stage::Active(_) | Stage::Passivated { .. } => false,
         };
-        if self.jobs.get(id).is_some_and(may_have_actor) {
-            self.start(id, ctx);
-            self.knows_no_pod(id);
-            self.show_again(id, ctx);
+        let Some(entry) = self.jobs.get(id).filter(|entry| may_have_actor(entry)) else { return };
+        let (now, leaving) = (self.cx.clock.now(), entry.is_gone());
+        if let Some(at) = entry.rebuilds.waits(now) {
+            let id = id.clone();
+            self.timers.set(clock::until(at, now), ctx, move |shard, ctx| shard.rebuild(&id, ctx));
+            return;
+        }
+        self.start(id, ctx);
+        self.knows_no_pod(id);
+        self.show_again(id, ctx);
+        if leaving {
+            self.wait_for_no_pod(id);
         }
     }
 
@@ -436,8 +444,8 @@ impl ShardActor {
         let Some(entry) = self.jobs.get_mut(&id) else { return };
         let leaving = matches!(&entry.stage, Stage::Active(active) if active.leaving);
         entry.enter(Stage::Broken { leaving }, &mut self.timers);
-        entry.panics.refused(self.cx.config.limits().api_backoff, now);
-        let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
+        entry.rebuilds.refused(self.cx.config.limits().api_backoff, now);
+        let delay = entry.rebuilds.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
         let seen = &entry.seen;
         log_job!(
             error,

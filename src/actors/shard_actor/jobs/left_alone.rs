@@ -45,6 +45,7 @@ impl ShardActor {
             Stage::Active(Active { halted, actor, .. }) => {
                 *halted = true;
                 actor.do_send(Halt);
+                entry.rebuilds.refused(self.cx.config.limits().api_backoff, self.cx.clock.now());
             }
             Stage::Passivated { .. } => entry.enter(Stage::Broken { leaving: false }, &mut self.timers),
         }
@@ -58,7 +59,6 @@ impl ShardActor {
         if let Some(entry) = self.jobs.get_mut(id).filter(is_due) {
             entry.send(JobInput::JobGone);
             self.rebuild(id, ctx);
-            self.wait_for_no_pod(id);
         }
     }
 

@@ -34,6 +34,27 @@ fn requests(api: &TestApi) -> usize {
     api.sent().len() - api.count(&["watch=true"])
 }
 
+/// The first work of a new actor rests for no earlier one.
+#[test]
+fn a_job_that_is_left_alone_again_and_again_is_rebuilt_after_pauses() {
+    run(async {
+        let api = TestApi::new(|_, uri| if is_live(uri) { list(150, &[running("p")]) } else { None });
+        let shard = Shard::start(&api, &[job_at(100)], vec![running("p")]).await;
+        for round in 0..600 {
+            shard.0.send(left_alone(&job_at(200 + 2 * round))).await.unwrap();
+            sleep(Duration::from_millis(50)).await;
+            shard.job(&job_at(201 + 2 * round)).await;
+            sleep(Duration::from_millis(50)).await;
+        }
+        let rebuilt = api.count(LIVE_LIST);
+        assert!((4..=8).contains(&rebuilt), "{rebuilt} new actors in a minute");
+        sleep(Duration::from_secs(60)).await;
+        shard.watched(vec![applied(&at(230, "Succeeded", running("p")))]).await;
+        sleep(4 * SOON).await;
+        assert!(api.count(COUNTS) > 0, "it goes on: {:?}", api.sent());
+    });
+}
+
 #[test]
 fn a_job_that_is_left_alone_is_not_touched_and_counts_its_pods_once_it_is_served_again() {
     // The pod ends before the Job is left alone, or meanwhile; the Job is served again before its actor has ended, or later.
