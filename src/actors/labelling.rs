@@ -41,9 +41,9 @@ impl Labelling {
     }
 
     /// Writes the label, with pauses that grow between attempts, and before one of a pod that was labelled a short time ago:
-    /// what makes it lose its shard again, such as a webhook that moves it to other Jobs, may do so for ever. Ends once the pod
-    /// has the label, has another controller or is gone. If the label is refused for good and the Job leaves, the pod loses our
-    /// finalizer instead.
+    /// what makes it lose its shard again, such as a webhook that moves it to other Jobs, may do so for ever. The
+    /// task ends when the pod has the label, has another controller, or is gone. If the Job leaves while the label is refused, the
+    /// pod loses our finalizer.
     ///
     /// # Errors
     /// When the fence is closed.

@@ -401,8 +401,8 @@ impl Handler<Pods> for ShardActor {
                 Change::Restarted if kind == Kind::Unlabelled => self.unlabelled_listing(),
                 Change::Restarted => self.pods_listing(),
                 Change::Applied(pod) if self.is_late(&pod) => {}
-                Change::Applied(pod) | Change::Deleted(pod) if self.answers.overtake(&pod.pod, kind) => {}
-                Change::Listed(pod) if self.answers.overtake(&pod.pod, kind) => {
+                Change::Applied(pod) | Change::Deleted(pod) if self.answers.is_overtaken(&pod.pod, kind) => {}
+                Change::Listed(pod) if self.answers.is_overtaken(&pod.pod, kind) => {
                     self.still_listed(&pod.pod.uid);
                 }
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),

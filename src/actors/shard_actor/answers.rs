@@ -38,7 +38,7 @@ impl Answers {
     }
 
     /// Whether a pod, which the watch of this kind shows, was shown as it was later.
-    pub(super) fn overtake(&mut self, pod: &Pod, kind: Kind) -> bool {
+    pub(super) fn is_overtaken(&mut self, pod: &Pod, kind: Kind) -> bool {
         match kind {
             Kind::Labelled => self.reached = pod.version.max(self.reached),
             Kind::Unlabelled => self.unlabelled_reached = self.unlabelled_reached.max(Some(pod.version)),
@@ -115,8 +115,11 @@ mod tests {
         let mut answers = Answers::default();
         for version in 1..1_000 {
             answers.insert(&at(&version.to_string(), version));
-            assert!(!answers.overtake(&at("other", version.saturating_sub(10)), Kind::Labelled));
-            assert!(answers.overtake(&at(&version.to_string(), version - 1), Kind::Labelled), "it is old");
+            assert!(!answers.is_overtaken(&at("other", version.saturating_sub(10)), Kind::Labelled));
+            assert!(
+                answers.is_overtaken(&at(&version.to_string(), version - 1), Kind::Labelled),
+                "it is old"
+            );
         }
         assert!(answers.len() <= 64, "{}", answers.len());
     }
@@ -126,11 +129,11 @@ mod tests {
         let mut answers = Answers::default();
         answers.unlabelled_watched(true);
         answers.insert(&at("p", 20));
-        assert!(!answers.overtake(&at("p", 20), Kind::Labelled));
+        assert!(!answers.is_overtaken(&at("p", 20), Kind::Labelled));
         answers.list_complete(30, Kind::Labelled);
         answers.insert(&at("p", 15));
-        assert!(answers.overtake(&at("p", 10), Kind::Unlabelled));
+        assert!(answers.is_overtaken(&at("p", 10), Kind::Unlabelled));
         answers.list_complete(30, Kind::Unlabelled);
-        assert!(!answers.overtake(&at("p", 10), Kind::Unlabelled));
+        assert!(!answers.is_overtaken(&at("p", 10), Kind::Unlabelled));
     }
 }

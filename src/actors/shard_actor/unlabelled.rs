@@ -3,13 +3,12 @@
 //! for it. Pods of other Jobs that have lost the label are read live, as if there were no such watch.
 //!
 //! A Job with a selector of its own may have pods of both kinds. So no list of the shard is complete for it: whenever one has
-//! been, the Job's pods are listed live, by its selector and in its namespace. And neither watch may be behind the other: a
+//! been, the Job's pods are listed live, by its selector and in its namespace. Either watch may be behind the other, so a
 //! pod that is done stays known as such until both have come so far ([`answers`](super::answers)).
 
 use std::time::Duration;
 
 use actix::{AsyncContext, Context};
-
 use tokio::time::Instant;
 
 use super::{RELIST_DELAY, ShardActor};
@@ -61,10 +60,15 @@ impl ShardActor {
         active.map(|(job, _)| job).filter(|job| self.chooses_pods(job)).cloned().collect()
     }
 
-    /// Lists the pods of Jobs with a selector of their own again. One that is gone goes by what the watches have shown.
+    /// Whether a Job may wait for a list of its own. One that is gone goes by what the watches have shown.
+    fn may_wait(&self, job: &JobId) -> bool {
+        self.jobs.get(job).is_some_and(|entry| !entry.is_gone())
+    }
+
+    /// Lists the pods of Jobs with a selector of their own again.
     pub(super) fn show_chosen_again(&mut self, jobs: &[JobId], ctx: &mut Context<Self>) {
         for job in jobs {
-            if self.jobs.get(job).is_some_and(|entry| !entry.is_gone()) {
+            if self.may_wait(job) {
                 self.show_again(job, ctx);
             }
         }
@@ -127,7 +131,7 @@ impl ShardActor {
         self.unlabelled_feed.list_begins();
         self.orphan_pods.list_begins(Kind::Unlabelled);
         for job in self.jobs_that_choose() {
-            if self.jobs.get(&job).is_some_and(|entry| !entry.is_gone()) {
+            if self.may_wait(&job) {
                 self.await_all_kinds(&job);
                 self.send(&job, JobInput::PodsListing);
             }

@@ -149,7 +149,7 @@ fn unlabelled_pods_are_watched_no_longer_once_no_job_needs_that() {
     run(async {
         let api = TestApi::new(|_, uri| uri.contains("own+in").then(|| list(150, &[])).flatten());
         let shard = Shard::start(&api, &[finished_manual_job("a"), finished_manual_job("b")], vec![]).await;
-        let is_watched = || async { shard.0.send(Watches).await.unwrap() };
+        let is_watched = || async { shard.0.send(State).await.unwrap().0 };
         for (gone, watched) in [("a", true), ("b", false)] {
             shard.0.send(JobVanished(gone.into())).await.unwrap();
             sleep(Duration::from_secs(60)).await;
@@ -171,16 +171,16 @@ fn finished_manual_job(name: &str) -> Value {
     over
 }
 
-/// Whether unlabelled pods are watched.
+/// Whether unlabelled pods are watched, and how many pods are remembered as done.
 #[derive(Message)]
-#[rtype(result = "bool")]
-struct Watches;
+#[rtype(result = "(bool, usize)")]
+struct State;
 
-impl Handler<Watches> for ShardActor {
-    type Result = bool;
+impl Handler<State> for ShardActor {
+    type Result = actix::MessageResult<State>;
 
-    fn handle(&mut self, _: Watches, _: &mut Self::Context) -> bool {
-        self.watches_unlabelled()
+    fn handle(&mut self, _: State, _: &mut Self::Context) -> Self::Result {
+        actix::MessageResult((self.watches_unlabelled(), self.answers.len()))
     }
 }
 
@@ -196,24 +196,11 @@ fn pods_that_are_done_are_not_remembered_for_good() {
             shard.brought(UNLABELLED, vec![applied(&over)]).await;
             sleep(Duration::from_secs(1)).await;
         }
-        let most = shard.0.send(Answered).await.unwrap();
+        let most = shard.0.send(State).await.unwrap().1;
         assert!((1..=2_400).contains(&most), "{most}");
         sleep(Duration::from_secs(1_300)).await;
-        assert_eq!(shard.0.send(Answered).await.unwrap(), 0);
+        assert_eq!(shard.0.send(State).await.unwrap().1, 0);
     });
-}
-
-/// How many pods are remembered as done.
-#[derive(Message)]
-#[rtype(result = "usize")]
-struct Answered;
-
-impl Handler<Answered> for ShardActor {
-    type Result = usize;
-
-    fn handle(&mut self, _: Answered, _: &mut Self::Context) -> usize {
-        self.answers.len()
-    }
 }
 
 /// It may have pods that keep their finalizer, or that it is to delete.
