@@ -9,7 +9,7 @@ use crate::{SyntaxError, wording};
 
 /// Refuses a tag right before a comma.
 ///
-/// A text that has what looks like one is scanned with a space before the comma. The space changes no other token. If the scanner
+/// A text that has what looks like one is scanned with [space](spaced) before the comma, which changes no other token. If the scanner
 /// fails, it has not shown all tokens that it knows, so nothing is known of a tag; but what it says is true of the text itself.
 ///
 /// # Errors
@@ -26,16 +26,18 @@ pub(crate) fn check(text: &str) -> Result<(), SyntaxError> {
     for token in scanner {
         match token {
             Ok(token) if matches!(token.data, TokenData::Tag { .. }) => {
-                let end = original(&commas, 1, offset(token.end_mark.index));
-                if commas.binary_search(&end).is_ok() {
-                    let at = original(&commas, 1, offset(token.start_mark.index));
+                // The letter after a colon belongs to the tag.
+                let end = offset(token.end_mark.index);
+                let is_before_comma = |end| commas.binary_search(&original(&commas, SPACE, end)).is_ok();
+                if is_before_comma(end) || is_before_comma(end - 1) {
+                    let at = original(&commas, SPACE, offset(token.start_mark.index));
                     return Err(SyntaxError::new(at, "a tag right before a comma: the value is missing"));
                 }
             }
             Ok(_) => {}
             Err(error) => {
                 let error = wording::of_yaml(&spaced, &error);
-                return Err(SyntaxError { at: original(&commas, 1, error.at).min(text.len()), ..error });
+                return Err(SyntaxError { at: original(&commas, SPACE, error.at).min(text.len()), ..error });
             }
         }
     }
@@ -68,13 +70,18 @@ fn candidates(text: &str) -> Vec<usize> {
     commas
 }
 
-/// The text with a space before each of these commas, and with a last line that ends.
+/// Length of what is put before a comma, in bytes.
+const SPACE: usize = 2;
+
+/// The text with space before each of these commas, and with a last line that ends. A colon before it would end a key, so a letter
+/// comes between.
 fn spaced(text: &str, commas: &[usize]) -> String {
-    let mut spaced = String::with_capacity(text.len() + commas.len() + 1);
+    let mut spaced = String::with_capacity(text.len() + SPACE * commas.len() + 1);
     let mut copied = 0;
     for comma in commas {
-        spaced.push_str(&text[copied..*comma]);
-        spaced.push(' ');
+        let before = &text[copied..*comma];
+        spaced.push_str(before);
+        spaced.push_str(if before.ends_with(':') { "_ " } else { "  " });
         copied = *comma;
     }
     spaced + &text[copied..] + "\n"

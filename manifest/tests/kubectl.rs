@@ -73,6 +73,8 @@ fn tags_of_the_core_decide_what_a_word_is() {
         ),
         ("a: !!binary aGVsbG8=\nb: !!map {c: !!seq [1]}\n", json!([{"a": "hello", "b": {"c": [1]}}])),
         ("a: !!str |\n  3\n", json!([{"a": "3\n"}])),
+        // Texts in which no tag is, though it looks like one.
+        ("a: j!':,\nb: c !x:, y\n", json!([{"a": "j!':,", "b": "c !x:, y"}])),
         ("a: &x !!str y\nb: !!str &z y\nc: *z\n", json!([{"a": "y", "b": "y", "c": "y"}])),
     ]);
 }
@@ -223,6 +225,8 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         ("a: !!int x\n", "line 1, column 4: `x` is not a whole number, as its tag !!int says"),
         ("a: .nan\n", "line 1, column 4: JSON has no such number"),
         ("a: [!!str, x]\n", "line 1, column 5: a tag right before a comma"),
+        ("a: [!x:, y]\n", "line 1, column 5: a tag right before a comma"),
+        ("a: [!x_, y]\n", "line 1, column 5: a tag right before a comma"),
         ("~: 1\n", "line 1, column 1: a key is missing, or null"),
         ("? [a]\n: 1\n", "line 1, column 3: a key must be a text"),
         ("<<: 1\n", "line 1, column 5: the value of `<<` must be a map"),
