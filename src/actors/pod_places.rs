@@ -8,6 +8,7 @@ use super::job_index::JobIndex;
 use crate::cluster::wire::{ControllerRef, ObservedPod};
 use crate::job::job_id::JobId;
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::uid::Uid;
 use crate::sharding::{ShardCount, ShardId};
 
 /// A few shards.
@@ -39,11 +40,11 @@ pub struct PodPlaces(pub ShardCount);
 impl PodPlaces {
     /// The shard of a Job.
     pub fn of_job(self, job: &JobId) -> ShardId {
-        self.of_uid(&job.uid().to_string())
+        self.of_uid(job.uid())
     }
 
-    fn of_uid(self, uid: &str) -> ShardId {
-        self.0.shard_of(uid)
+    fn of_uid(self, uid: &Uid) -> ShardId {
+        uid.with_text(|text| self.0.shard_of(text))
     }
 
     /// The shard of the pod's label, if that names one.
@@ -58,7 +59,7 @@ impl PodPlaces {
 
     /// The shard of the UID in the label by which a Job selects its pods.
     fn of_selected(self, pod: &ObservedPod) -> Option<ShardId> {
-        Some(self.of_uid(pod.labels.get(CONTROLLER_UID_LABEL)?))
+        Some(self.0.shard_of(pod.labels.get(CONTROLLER_UID_LABEL)?))
     }
 
     /// Whether the label of a pod names another shard, and so keeps the pod from a replica that owns this one only.
@@ -69,17 +70,22 @@ impl PodPlaces {
     /// The one shard that sees to a pod that no known Job has. Where the label names a shard, others may not see the pod.
     pub fn keeper(self, pod: &ObservedPod) -> ShardId {
         let by_owner = || self.home(pod).or_else(|| self.of_selected(pod));
-        self.of_label(pod).or_else(by_owner).unwrap_or_else(|| self.of_uid(&pod.pod.uid.to_string()))
+        self.of_label(pod).or_else(by_owner).unwrap_or_else(|| self.of_uid(&pod.pod.uid))
     }
 
-    /// The shards that a pod concerns: that of its label; that of its Job, or of the Job that would adopt it; and that of the
-    /// Job which selected it before it changed its owner.
-    pub fn of(self, pod: &ObservedPod, jobs: &JobIndex) -> Places {
-        let of_job = match &pod.controller {
+    /// The shards to which a pod's marks lead.
+    pub fn leads(self, pod: &ObservedPod, jobs: &JobIndex) -> Leads {
+        let job = match &pod.controller {
             Some(controller) => controller.job().map(|job| self.of_job(job)),
             None => jobs.adopter(pod).map(|job| self.of_job(&job)),
         };
-        match [of_job, self.of_label(pod), self.of_selected(pod)] {
+        Leads { job, label: self.of_label(pod), selected: self.of_selected(pod) }
+    }
+
+    /// The shards that a pod with these marks concerns: that of its label; that of its Job, or of the Job that would adopt it; and
+    /// that of the Job which selected it before it changed its owner.
+    pub fn of(self, pod: &ObservedPod, leads: &Leads) -> Places {
+        match [leads.job, leads.label, leads.selected] {
             [None, None, None] => Places::of([pod.pod.tracked.then(|| self.keeper(pod)), None, None]),
             places => Places::of(places),
         }
@@ -96,13 +102,26 @@ impl PodPlaces {
             }
             && !pod.labels.get(CONTROLLER_UID_LABEL).is_some_and(|uid| jobs.contains_uid(&uid.into()))
     }
+}
 
-    /// Whether everything about a pod leads to the shard of its Job, which is known: its controller and one label at least, so
-    /// that it still leads there when it loses either.
-    pub fn is_usual(self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
-        let Some(job) = pod.job().filter(|job| jobs.contains(job)) else { return false };
-        let home = Some(self.of_job(job));
-        let labels = [self.of_label(pod), self.of_selected(pod)];
-        labels.contains(&home) && labels.iter().all(|place| place.is_none() || *place == home)
+/// The shards to which the marks of a pod lead.
+#[derive(Clone, Copy, Debug)]
+pub struct Leads {
+    /// Its controller, or the Job that would adopt it.
+    job: Option<ShardId>,
+    /// The label of a shard.
+    label: Option<ShardId>,
+    /// The label of a Job's UID.
+    selected: Option<ShardId>,
+}
+
+impl Leads {
+    /// Whether all of them lead to the shard of the pod's Job, which is known: its controller and one label at least, so that it
+    /// still leads there when it loses either.
+    pub fn are_usual(&self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
+        let labels = [self.label, self.selected];
+        pod.job().is_some_and(|job| jobs.contains(job))
+            && labels.contains(&self.job)
+            && labels.iter().all(|place| place.is_none() || *place == self.job)
     }
 }

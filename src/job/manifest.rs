@@ -169,11 +169,16 @@ struct Own<'a> {
 }
 
 impl Own<'_> {
+    /// About how many bytes it adds.
+    fn own_length(self) -> usize {
+        OWN_LENGTH + NAMES * self.maker.job.len() + self.maker.namespace.len()
+    }
+
     fn json(self, parts: &Parts) -> Bytes {
         let Maker { job, namespace, .. } = self.maker;
         let Parts { labels, annotations, failure_counts, spec, finalizers, .. } = parts;
-        let own = OWN_LENGTH + NAMES * job.len() + namespace.len();
-        let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
+        let mut body =
+            String::with_capacity(self.own_length() + labels.len() + annotations.len() + spec.len());
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
             self.name,
@@ -208,7 +213,8 @@ impl Own<'_> {
     }
 
     fn protobuf(self, parts: &ProtobufParts) -> Bytes {
-        core_object("Pod", |pod| {
+        let given = parts.labels.len() + parts.annotations.len() + parts.spec.len();
+        core_object("Pod", self.own_length() + given, |pod| {
             pod.message(1, |metadata| self.metadata_in_protobuf(metadata, parts));
             pod.message(2, |spec| {
                 if let Some(index) = self.index {

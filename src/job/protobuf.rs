@@ -21,9 +21,10 @@ pub mod field {
 /// What an object in protobuf begins with.
 const PREFIX: &[u8] = b"k8s\0";
 
-/// An object of the core API group (`v1`), in the envelope of all objects.
-pub fn core_object(kind: &str, content: impl FnOnce(&mut Writer)) -> Bytes {
-    let mut envelope = Writer(PREFIX.to_vec());
+/// An object of the core API group (`v1`) of about so many bytes, in the envelope of all objects.
+pub fn core_object(kind: &str, length: usize, content: impl FnOnce(&mut Writer)) -> Bytes {
+    let mut envelope = Writer(Vec::with_capacity(length));
+    envelope.append(PREFIX);
     envelope.message(1, |type_meta| {
         type_meta.bytes(1, b"v1");
         type_meta.bytes(2, kind.as_bytes());
@@ -54,11 +55,15 @@ impl Writer {
         self.varint(value);
     }
 
-    /// A field with a message.
+    /// A field with a message. Its length stands before it, and is known once it is written.
     pub fn message(&mut self, number: u32, content: impl FnOnce(&mut Self)) {
-        let mut message = Self::default();
-        content(&mut message);
-        self.bytes(number, &message.0);
+        self.varint(u64::from(number) << 3 | LENGTH_DELIMITED);
+        let begin = self.0.len();
+        content(self);
+        let end = self.0.len();
+        self.varint((end - begin) as u64);
+        let length = self.0.len() - end;
+        self.0[begin..].rotate_right(length);
     }
 
     /// An entry of a field that is a map of texts.

@@ -38,6 +38,14 @@ impl Uid {
     /// The lowest UID.
     pub const LOWEST: Self = Self(Repr::Uuid(Uuid::nil()));
 
+    /// Its text, without memory of its own.
+    pub fn with_text<T>(&self, read: impl FnOnce(&str) -> T) -> T {
+        match &self.0 {
+            Repr::Uuid(uuid) => read(uuid.as_hyphenated().encode_lower(&mut Uuid::encode_buffer())),
+            Repr::Other(text) => read(text),
+        }
+    }
+
     /// The memory that it takes.
     pub fn bytes(&self) -> usize {
         let text = match &self.0 {
@@ -68,10 +76,7 @@ impl From<String> for Uid {
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Repr::Uuid(uuid) => uuid.as_hyphenated().fmt(f),
-            Repr::Other(text) => f.write_str(text),
-        }
+        self.with_text(|text| f.write_str(text))
     }
 }
 
@@ -83,12 +88,7 @@ impl fmt::Debug for Uid {
 
 impl Serialize for Uid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            Repr::Uuid(uuid) => {
-                serializer.serialize_str(uuid.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))
-            }
-            Repr::Other(text) => serializer.serialize_str(text),
-        }
+        self.with_text(|text| serializer.serialize_str(text))
     }
 }
 

@@ -52,9 +52,10 @@ impl ShardCount {
 
     /// The shard with this number, as the label of a pod has it; `None` if there is none.
     pub fn shard_numbered(self, number: &str) -> Option<ShardId> {
-        let shard = ShardId(number.parse().ok().filter(|number| *number < self.get())?);
         // Selectors compare text.
-        (shard.to_string() == number).then_some(shard)
+        let is_canonical = number == "0" || number.starts_with(|first: char| matches!(first, '1'..='9'));
+        let shard = number.parse().ok().filter(|number| is_canonical && *number < self.get())?;
+        Some(ShardId(shard))
     }
 
     /// The shard of the object with this UID.

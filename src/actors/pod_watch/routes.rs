@@ -275,8 +275,9 @@ impl Routes {
         if before.is_empty() && self.places.is_foreign(&pod, &self.jobs) {
             return;
         }
-        let now = self.places.of(&pod, &self.jobs);
-        let may_forget = !stays || self.places.is_usual(&pod, &self.jobs);
+        let leads = self.places.leads(&pod, &self.jobs);
+        let now = self.places.of(&pod, &leads);
+        let may_forget = !stays || leads.are_usual(&pod, &self.jobs);
         let told: Vec<ShardId> = before
             .iter()
             .copied()

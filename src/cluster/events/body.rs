@@ -8,6 +8,9 @@ use super::{EventType, ObjectRef};
 use crate::job::manifest::Encoding;
 use crate::job::protobuf::{Writer, core_object};
 
+/// About how many bytes an Event has in protobuf.
+const ROOM: usize = 512;
+
 /// What an Event says.
 pub(super) struct EventBody<'a> {
     pub(super) name: &'a str,
@@ -58,7 +61,7 @@ impl EventBody<'_> {
 
     /// The numbers of fields are those of `k8s.io/api/core/v1`.
     fn in_protobuf(&self) -> Bytes {
-        core_object("Event", |event| {
+        core_object("Event", ROOM, |event| {
             event.message(1, |metadata| {
                 metadata.bytes(1, self.name.as_bytes());
                 metadata.bytes(3, self.about.namespace.as_bytes());

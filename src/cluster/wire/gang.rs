@@ -70,7 +70,7 @@ impl Decoder for PodGroupDecoder {
 /// The Job that controls an object.
 fn controlling_job(metadata: &Meta<'_>) -> Option<JobId> {
     let namespace = metadata.namespace.as_deref().unwrap_or_default().into();
-    metadata.controller(&namespace)?.job().cloned()
+    metadata.controller(&namespace, JobId::claimed)?.job().cloned()
 }
 
 /// JSON of a Workload.

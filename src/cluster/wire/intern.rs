@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
+use crate::job::job_id::JobId;
+
 /// Number of strings that are remembered. When it is reached the interner is cleared: strings in use stay
 /// valid, but are no longer shared with later ones.
 const CAPACITY: usize = 16_384;
@@ -35,6 +37,25 @@ impl Interner {
     }
 }
 
+/// Gives the claims of pods that come one after the other one allocation: they are of one Job mostly.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastClaim(Arc<Mutex<Option<JobId>>>);
+
+impl LastClaim {
+    /// As [`JobId::claimed`].
+    pub(crate) fn get(&self, namespace: &Arc<str>, name: &str, uid: &str) -> Option<JobId> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |job: &&JobId| {
+            job.uid().with_text(|known| known == uid) && **job.name() == *name && job.namespace() == namespace
+        };
+        if let Some(job) = last.as_ref().filter(is_it) {
+            return Some(job.clone());
+        }
+        *last = JobId::claimed(namespace, name, uid);
+        last.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +69,15 @@ mod tests {
         }
         assert!(interner.0.lock().unwrap_or_else(PoisonError::into_inner).len() <= CAPACITY);
         assert_eq!(&*interner.get("a"), "a");
+    }
+
+    #[test]
+    fn claims_in_a_row_share_one_allocation_and_are_what_they_would_be_alone() {
+        let (last, namespace) = (LastClaim::default(), Arc::from("n"));
+        for (name, uid) in [("a", "1"), ("a", "1"), ("b", "1"), ("b", "2"), ("_", "2"), ("b", "2")] {
+            assert_eq!(last.get(&namespace, name, uid), JobId::claimed(&namespace, name, uid));
+        }
+        assert_eq!(last.get(&"other".into(), "b", "2"), JobId::claimed(&"other".into(), "b", "2"));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::string::FromUtf8Error;
 
 use memchr::memrchr;
 
@@ -23,7 +22,13 @@ pub struct Labels {
     lines: Box<str>,
     /// Some are not kept.
     are_cut: bool,
+    /// Where the values lie that each reading of a pod is asked for several times.
+    shard: Option<Span>,
+    controller_uid: Option<Span>,
 }
+
+/// First byte, and the one behind the last.
+type Span = (usize, usize);
 
 impl Labels {
     /// Whether a selector selects the object. `unknown`: what is answered if the selector asks for labels that may not have
@@ -37,8 +42,47 @@ impl Labels {
         selector.matches(|key| self.get(key))
     }
 
-    /// The value of a label, found by bisection: an author may write thousands of labels.
+    /// These labels, sorted by key.
+    fn of(pairs: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)], are_cut: bool) -> Self {
+        // The exact capacity, so that the conversion to a boxed str does not reallocate.
+        let size =
+            pairs.iter().map(|(key, value)| key.as_ref().len() + value.as_ref().len() + 2).sum::<usize>();
+        let mut lines = Vec::with_capacity(size.saturating_sub(1));
+        let (mut shard, mut controller_uid) = (None, None);
+        for (position, (key, value)) in pairs.iter().enumerate() {
+            let (separator, key, value): (&[u8], _, _) =
+                (if position == 0 { b"" } else { b"\n" }, key.as_ref(), value.as_ref());
+            [separator, key, b"=", value].into_iter().for_each(|part| lines.extend_from_slice(part));
+            let span = Some((lines.len() - value.len(), lines.len()));
+            if key == SHARD_LABEL.as_bytes() {
+                shard = span;
+            } else if key == CONTROLLER_UID_LABEL.as_bytes() {
+                controller_uid = span;
+            }
+        }
+        match String::from_utf8(lines) {
+            Ok(lines) => Self { lines: lines.into(), are_cut, shard, controller_uid },
+            Err(_) => {
+                let repaired = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+                let pairs =
+                    pairs.iter().map(|(key, value)| (repaired(key.as_ref()), repaired(value.as_ref())));
+                Self { are_cut, ..pairs.collect() }
+            }
+        }
+    }
+
+    /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
+        let span = match key {
+            SHARD_LABEL => self.shard,
+            CONTROLLER_UID_LABEL => self.controller_uid,
+            _ => return self.find(key),
+        };
+        span.and_then(|(begin, end)| self.lines.get(begin..end))
+    }
+
+    /// The value of a label, found by bisection: an author may write thousands of labels.
+    fn find(&self, key: &str) -> Option<&str> {
         // The label is in a line that begins at `from` or later, and before `to`.
         let (mut from, mut to) = (0, self.lines.len());
         while from < to {
@@ -74,10 +118,11 @@ impl Labels {
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(labels: I) -> Self {
-        let mut lines: Vec<String> =
-            labels.into_iter().map(|(key, value)| format!("{}={}", key.as_ref(), value.as_ref())).collect();
-        lines.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
-        Self { lines: lines.join("\n").into(), are_cut: false }
+        let pairs =
+            labels.into_iter().map(|(key, value)| (key.as_ref().to_owned(), value.as_ref().to_owned()));
+        let mut pairs: Vec<(String, String)> = pairs.collect();
+        pairs.sort_unstable();
+        Self::of(&pairs, false)
     }
 }
 
@@ -86,26 +131,13 @@ impl From<Pairs<'_>> for Labels {
         let are_cut = pairs.bytes() > KEPT_BYTES;
         let pairs =
             if are_cut { pairs.filtered(|key| str::from_utf8(key).is_ok_and(is_of_jobs)) } else { pairs };
-        let pairs = pairs.sorted();
-        // The exact capacity, so that the conversion to a boxed str does not reallocate.
-        let size = pairs.iter().map(|(key, value)| key.len() + value.len() + 2).sum::<usize>();
-        let mut lines = Vec::with_capacity(size.saturating_sub(1));
-        for (position, (key, value)) in pairs.iter().enumerate() {
-            let separator: &[u8] = if position == 0 { b"" } else { b"\n" };
-            [separator, key, b"=", value].into_iter().for_each(|part| lines.extend_from_slice(part));
-        }
-        let lossy = |e: FromUtf8Error| String::from_utf8_lossy(e.as_bytes()).into_owned();
-        Self { lines: String::from_utf8(lines).unwrap_or_else(lossy).into(), are_cut }
+        Self::of(&pairs.sorted(), are_cut)
     }
 }
 
 /// Whether Job controllers set this label on pods: this one, or that of Kubernetes.
 fn is_of_jobs(key: &str) -> bool {
     [JOB_NAME_LABEL, CONTROLLER_UID_LABEL, SHARD_LABEL, COMPLETION_INDEX].contains(&key)
-}
-
-fn key_of(line: &str) -> &str {
-    line.split_once('=').map_or(line, |(key, _)| key)
 }
 
 impl fmt::Debug for Labels {

@@ -267,12 +267,17 @@ impl Meta<'_> {
         self.finalizers.iter().flatten().any(|f| **f == *name)
     }
 
-    /// The controller of an object in this namespace.
-    pub(crate) fn controller(&self, namespace: &Arc<str>) -> Option<ControllerRef> {
+    /// The controller of an object in this namespace. `claimed`: [`JobId::claimed`].
+    pub(crate) fn controller(
+        &self,
+        namespace: &Arc<str>,
+        claimed: impl FnOnce(&Arc<str>, &str, &str) -> Option<JobId>,
+    ) -> Option<ControllerRef> {
         let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         Some(match (&*owner.api_version, &*owner.kind) {
-            ("batch/v1", "Job") => JobId::claimed(namespace, &owner.name, &owner.uid)
-                .map_or(ControllerRef::NoJob, ControllerRef::Job),
+            ("batch/v1", "Job") => {
+                claimed(namespace, &owner.name, &owner.uid).map_or(ControllerRef::NoJob, ControllerRef::Job)
+            }
             _ => ControllerRef::Other,
         })
     }

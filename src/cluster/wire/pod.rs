@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use self::body::WirePod;
 use super::decode::{DecodeError, Decoder, FromProtobuf};
-use super::intern::Interner;
+use super::intern::{Interner, LastClaim};
 use super::labels::Labels;
 use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
@@ -72,6 +72,7 @@ pub struct PodRun {
 pub struct PodDecoder {
     finalizer: Arc<str>,
     interner: Interner,
+    last_claim: LastClaim,
     /// Whether [`ObservedPod::run`] is read.
     reads_runs: bool,
 }
@@ -79,7 +80,8 @@ pub struct PodDecoder {
 impl PodDecoder {
     /// A decoder for which pods with this finalizer are tracked.
     pub fn new(finalizer: &str) -> Self {
-        Self { finalizer: finalizer.into(), interner: Interner::default(), reads_runs: false }
+        let (interner, last_claim) = (Interner::default(), LastClaim::default());
+        Self { finalizer: finalizer.into(), interner, last_claim, reads_runs: false }
     }
 
     /// The same decoder, which also reads how pods ran (`reads`), or does not.
@@ -115,7 +117,9 @@ impl Decoder for PodDecoder {
         Ok(Box::new(ObservedPod {
             pod,
             run,
-            controller: wire.metadata.controller(&namespace),
+            controller: wire
+                .metadata
+                .controller(&namespace, |namespace, name, uid| self.last_claim.get(namespace, name, uid)),
             namespace,
             labels: wire.metadata.labels.map(Labels::from).unwrap_or_default(),
         }))

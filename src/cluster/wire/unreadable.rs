@@ -58,7 +58,7 @@ impl Unreadable {
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref()?.into(),
             version: meta.version_order(),
-            job: match meta.controller(&namespace) {
+            job: match meta.controller(&namespace, JobId::claimed) {
                 Some(controller) => controller.job().cloned(),
                 None => job_in_labels(meta, &namespace),
             },

@@ -43,6 +43,7 @@ impl Given {
         let index = completion.indexes().map(|_| place.number);
         // An ordinal has one pod.
         let is_possible = index.is_some() || place.attempt == 0;
-        (is_possible && *name == pod_name(&self.job, &self.uid.to_string(), index, place)).then_some(place)
+        let is_given = || *name == self.uid.with_text(|uid| pod_name(&self.job, uid, index, place));
+        (is_possible && is_given()).then_some(place)
     }
 }
