@@ -5,13 +5,13 @@
 //!
 //! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
 //! Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later one makes unnecessary. An inbox
-//! that has as many left is urgent: its actor does not rest.
+//! that has [`MANY`] left is urgent: its actor does not rest.
 //!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
 //! due.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -66,7 +66,7 @@ struct Shared<T> {
 
 struct Contents<T> {
     /// `None` in place of an input that a later one has replaced.
-    items: Vec<Option<T>>,
+    items: VecDeque<Option<T>>,
     /// Which of them the next list replaces.
     list: Option<usize>,
     /// With so many items, it is time to tidy up.
@@ -153,7 +153,7 @@ impl<T: Input> Inbox<T> {
 
     fn with(queue: Option<Arc<WorkQueue>>) -> Self {
         let contents = Mutex::new(Contents {
-            items: Vec::new(),
+            items: VecDeque::new(),
             list: None,
             tidy_at: SOME,
             urgent: false,
@@ -219,7 +219,7 @@ impl<T: Input> Inbox<T> {
     /// Puts in what a watch event showed that arrived at `arrived`.
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
-            contents.items.push(Some(item));
+            contents.items.push_back(Some(item));
             contents.event.get_or_insert(arrived);
         });
     }
@@ -231,7 +231,7 @@ impl<T: Input> Inbox<T> {
             if let Some(before) = contents.list.replace(place).and_then(|list| contents.items.get_mut(list)) {
                 *before = None;
             }
-            contents.items.push(Some(item));
+            contents.items.push_back(Some(item));
         });
     }
 
@@ -247,7 +247,7 @@ impl<T: Input> Inbox<T> {
     /// Puts in an input with which the actor must not wait: somebody else waits for what it holds.
     pub fn push_urgent(&self, item: T) {
         self.change(|contents| {
-            contents.items.push(Some(item));
+            contents.items.push_back(Some(item));
             contents.urgent = true;
         });
     }
@@ -279,6 +279,12 @@ impl<T: Input> Inbox<T> {
         Promise { inbox: Some(self.clone()) }
     }
 
+    /// Whether nothing waits in it.
+    pub fn is_empty(&self) -> bool {
+        let contents = self.contents();
+        contents.items.is_empty() && contents.latest.is_none()
+    }
+
     /// Whether it is empty, and no promise is due.
     pub fn is_idle(&self) -> bool {
         let contents = self.contents();
@@ -287,21 +293,44 @@ impl<T: Input> Inbox<T> {
 
     /// Takes all inputs, in order, after the newest state. The next input sends a wake-up again.
     pub fn take(&self) -> Vec<T> {
-        self.take_timed().0
+        self.take_some(usize::MAX).inputs
     }
 
-    /// As [`take`](Self::take), and when the first of the watch events among the inputs arrived.
-    pub fn take_timed(&self) -> (Vec<T>, Option<Instant>) {
+    /// Takes so many inputs, in order, after the newest state. If more are left, the actor is to take them without being woken.
+    pub fn take_some(&self, most: usize) -> Taken<T> {
         let mut contents = self.contents();
-        self.shared.woken.store(false, Ordering::Release);
+        let taken = most.min(contents.items.len());
+        let latest = contents.latest.take();
+        let inputs = latest.into_iter().chain(contents.items.drain(..taken).flatten()).collect();
+        let left = contents.items.len();
+        if left == 0 {
+            contents.items = VecDeque::new();
+        }
+        contents.list = contents.list.and_then(|list| list.checked_sub(taken));
+        // Also where less is taken than comes, what waits has a bound.
+        contents.tidy_at = SOME.max(contents.tidy_at.saturating_sub(taken).min(2 * left));
+        contents.urgent &= left > 0;
+        self.shared.woken.store(left > 0, Ordering::Release);
         if let (Some(queue), Some(woken)) = (&self.shared.queue, contents.woken_at.take()) {
             queue.taken(woken.elapsed());
         }
-        let items = std::mem::take(&mut contents.items);
-        (contents.list, contents.tidy_at, contents.urgent) = (None, SOME, false);
-        let latest = contents.latest.take();
-        (latest.into_iter().chain(items.into_iter().flatten()).collect(), contents.event.take())
+        if let Some(queue) = self.shared.queue.as_ref().filter(|_| left > 0) {
+            contents.woken_at = Some(Instant::now());
+            queue.added();
+        }
+        Taken { inputs, event: contents.event.take(), left }
     }
+}
+
+/// Inputs that an actor has taken.
+#[derive(Debug)]
+pub struct Taken<T> {
+    /// They, in order.
+    pub inputs: Vec<T>,
+    /// When the first of the watch events among them arrived.
+    pub event: Option<Instant>,
+    /// How many were left.
+    pub left: usize,
 }
 
 /// An input that is due. Dropped, it is due no longer.

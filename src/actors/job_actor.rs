@@ -11,8 +11,12 @@ mod status_turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
+use actix::fut::wrap_future;
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle,
+};
 use jiff::Timestamp;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use self::adoptions::Adoptions;
@@ -22,7 +26,7 @@ use self::pod_encoding::PodEncoding;
 use self::rest::Rest;
 use self::status_turn::StatusTurn;
 use super::clock;
-use super::inbox::Inbox;
+use super::inbox::{Inbox, Taken};
 use super::job_input::{AdoptionAttempt, JobInput, ListOrigin, RequestEvent};
 use super::job_metrics::JobMeter;
 use super::job_trace::JobTracer;
@@ -49,6 +53,9 @@ use crate::telemetry::traces::ReconcileSpan;
 
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
+
+/// Most inputs that are taken at once. Whoever writes the conditions of a pod decides how long it takes to judge it: 0.2 ms.
+const AT_ONCE: usize = 128;
 
 /// The inbox is no longer empty.
 #[derive(Message)]
@@ -92,6 +99,8 @@ pub struct JobActor {
     pending_events: Vec<JobEvent>,
     pod_events: PodEvents,
     timer: Option<SpawnHandle>,
+    /// Works again after a rest, or after others have had their turns.
+    goes_on: Option<SpawnHandle>,
     /// When the inbox was last emptied.
     worked: Option<Instant>,
     /// Annotations with wrong values that already have an Event.
@@ -117,6 +126,7 @@ impl Drop for EndNotice {
         if self.reason != ExitReason::Passivated {
             // What still comes, such as the turn of a status, is for nobody.
             drop(self.requests.inbox.close());
+            self.requests.creations.current().withdraw();
         }
         if self.reason == ExitReason::Panic {
             self.requests.withdraw();
@@ -154,6 +164,7 @@ impl JobActor {
             sent: None,
             pending_events: Vec::new(),
             timer: None,
+            goes_on: None,
             worked: None,
             reported_rejections: Vec::new(),
             waiting: None,
@@ -167,23 +178,49 @@ impl JobActor {
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
-        if self.rest.lasts() && self.lifecycle != Lifecycle::Draining && !self.inbox.is_urgent() {
-            return;
+        let may_rest = self.lifecycle != Lifecycle::Draining && !self.inbox.is_urgent();
+        if let Some(rest) = self.rest.left().filter(|_| may_rest) {
+            return self.go_on_after(rest, ctx);
         }
         let began = Instant::now();
-        self.take_in_all(ctx);
+        let left = self.take_in_some(ctx);
         let (works, namespace) = (&self.requests.cx.long_works, self.requests.job.namespace());
-        if let Some(rest) = self.rest.begin(began, Instant::now(), works, namespace) {
-            ctx.run_later(rest, |actor, ctx| actor.work(ctx));
+        self.rest.begin(began, Instant::now(), works, namespace);
+        match self.rest.left().filter(|_| left == 0 || !self.inbox.is_urgent()) {
+            Some(rest) => self.go_on_after(rest, ctx),
+            None if left > 0 => self.go_on_after(Duration::ZERO, ctx),
+            None => {}
         }
     }
 
-    fn take_in_all(&mut self, ctx: &mut Context<Self>) {
+    /// Works again once a rest is over, or once other actors of the thread have had their turns.
+    fn go_on_after(&mut self, rest: Duration, ctx: &mut Context<Self>) {
+        let go_on = |actor: &mut Self, ctx: &mut Context<Self>| {
+            // A handle that has done its work must not be cancelled: the context would poll all others again at once.
+            actor.goes_on = None;
+            actor.work(ctx);
+        };
+        let goes_on = match rest {
+            Duration::ZERO => {
+                ctx.spawn(wrap_future::<_, Self>(yield_now()).map(move |(), actor, ctx| go_on(actor, ctx)))
+            }
+            rest => ctx.run_later(rest, go_on),
+        };
+        if let Some(before) = self.goes_on.replace(goes_on) {
+            ctx.cancel_future(before);
+        }
+    }
+
+    /// Takes in inputs, and reconciles. Returns how many inputs were left.
+    fn take_in_some(&mut self, ctx: &mut Context<Self>) -> usize {
         self.caught_up |= self.requests.caught_up.get();
-        let (inputs, event) = self.inbox.take_timed();
+        // Who drains decides nothing, so its inputs cost little.
+        let most = if self.lifecycle == Lifecycle::Draining { usize::MAX } else { AT_ONCE };
+        let Taken { inputs, event, left } = self.inbox.take_some(most);
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
         if has_failed && self.lifecycle != Lifecycle::Draining {
-            return self.end(ExitReason::Panic, ctx);
+            self.end(ExitReason::Panic, ctx);
+            return 0;
         }
         let work = self.meter.begin(event);
         self.worked = Some(Instant::now());
@@ -197,7 +234,7 @@ impl JobActor {
         }
         if self.lifecycle != Lifecycle::Ready {
             self.status_turn = StatusTurn::None;
-            return;
+            return left;
         }
         if self.state.doubts_status(self.seen.version.order()) {
             self.read_job();
@@ -207,6 +244,7 @@ impl JobActor {
         } else {
             self.reconcile(cause, span, &work, ctx);
         }
+        left
     }
 
     /// Reads the Job live. Nothing is decided until the answer.
@@ -255,7 +293,7 @@ impl JobActor {
             // No status write follows that these Events could join.
             self.report_pod_events();
         }
-        if self.state.is_over() && !self.adoptions.are_pending() {
+        if self.state.is_over() && !self.adoptions.are_pending() && self.inbox.is_empty() {
             self.end(ExitReason::Over, ctx);
         } else if self.can_passivate(now) {
             self.end(ExitReason::Passivated, ctx);
@@ -282,7 +320,11 @@ impl JobActor {
             ctx.cancel_future(timer);
         }
         let wake_at = wake_at.filter(|_| !is(Mutant::TimersForgotten));
-        self.timer = wake_at.map(|at| ctx.run_later(clock::until(at, now), |actor, ctx| actor.work(ctx)));
+        let ring = |actor: &mut Self, ctx: &mut Context<Self>| {
+            actor.timer = None;
+            actor.work(ctx);
+        };
+        self.timer = wake_at.map(|at| ctx.run_later(clock::until(at, now), ring));
     }
 
     fn take_in(&mut self, input: JobInput) {

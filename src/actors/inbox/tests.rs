@@ -66,6 +66,20 @@ fn of_many_inputs_those_wait_that_still_say_something() {
     assert!(waited[kept.len()..].contains(&last));
 }
 
+/// It rests for long, since its namespace has much to do.
+#[test]
+fn of_what_an_actor_does_not_take_the_newest_waits() {
+    let inbox = Inbox::default();
+    for round in 0..100 {
+        for pod in 0..SOME {
+            inbox.push(Seen::Shown(pod.to_string().as_str().into(), round));
+        }
+        inbox.take_some(SOME / 2);
+    }
+    let left = inbox.take().len();
+    assert!(left <= 3 * SOME, "{left}");
+}
+
 #[test]
 fn a_list_is_replaced_in_its_place_after_tidying_up_as_well() {
     let inbox = Inbox::default();
@@ -91,6 +105,25 @@ fn an_actor_that_rests_is_woken_for_what_must_not_wait_and_when_too_much_waits()
     assert_eq!((inbox.take(), inbox.is_urgent()), (vec![0, 1, 2], false));
     (0..MANY as i32).for_each(|input| inbox.push(input));
     assert!(inbox.is_urgent() && woken.load(Ordering::SeqCst) >= 4);
+}
+
+#[test]
+fn an_actor_may_take_some_of_its_inputs() {
+    let (inbox, woken) = (Inbox::default(), Arc::new(AtomicUsize::new(0)));
+    let counter = woken.clone();
+    inbox.connect(move || _ = counter.fetch_add(1, Ordering::SeqCst));
+    inbox.push("a");
+    inbox.push_list("first list");
+    inbox.put_latest("latest", Instant::now());
+    inbox.push_urgent("b");
+    assert_eq!(inbox.take_some(1).inputs, ["latest", "a"]);
+    assert_eq!((inbox.is_urgent(), inbox.is_empty(), woken.load(Ordering::SeqCst)), (true, false, 2));
+    inbox.push_list("second list");
+    assert_eq!(woken.load(Ordering::SeqCst), 2, "it knows that more is there");
+    assert_eq!(inbox.take_some(3).inputs, ["b", "second list"]);
+    assert_eq!((inbox.is_urgent(), inbox.is_empty()), (false, true));
+    inbox.push("c");
+    assert_eq!(woken.load(Ordering::SeqCst), 3);
 }
 
 #[test]

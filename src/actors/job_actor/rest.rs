@@ -26,24 +26,18 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// The actor has worked since `began`, to this time, for a Job of this namespace. Begins the rest that is due, if one is, and
-    /// returns how long it lasts.
-    pub(super) fn begin(
-        &mut self,
-        began: Instant,
-        now: Instant,
-        works: &LongWorks,
-        namespace: &Arc<str>,
-    ) -> Option<Duration> {
+    /// The actor has worked since `began`, to this time, for a Job of this namespace. Begins the rest that is due, if one is.
+    pub(super) fn begin(&mut self, began: Instant, now: Instant, works: &LongWorks, namespace: &Arc<str>) {
         let due = self.due.add(began, now).max(works.add(namespace, began, now));
-        let rest = (due >= AT_ONCE).then_some(due * REST)?;
-        self.until = Some(now + rest);
-        Some(rest)
+        if due >= AT_ONCE {
+            self.until = Some(now + due * REST);
+        }
     }
 
-    /// Whether it lasts.
-    pub(super) fn lasts(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() < until)
+    /// How much of it is left, if it lasts.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let left = self.until?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -59,7 +53,7 @@ mod tests {
         let mut rests: Vec<_> = (0..actors).map(|_| Rest::default()).collect();
         let (begun, mut worked) = (Instant::now(), Duration::ZERO);
         while begun.elapsed() < 600_000 * MS {
-            for rest in rests.iter_mut().filter(|rest| !rest.lasts()) {
+            for rest in rests.iter_mut().filter(|rest| rest.left().is_none()) {
                 let began = Instant::now();
                 tokio::time::advance(work).await;
                 worked += work;
