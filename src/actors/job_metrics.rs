@@ -20,6 +20,7 @@ use crate::job::pod_failure_policy::judge;
 use crate::job::spec::{Completion, Job, PodFailureAction};
 use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, JobStatus};
+use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 use crate::telemetry::metrics::labels::{
     BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishReason, FinishedIndexLabels,
@@ -45,6 +46,7 @@ pub struct JobMeter {
     event: Option<Instant>,
     /// Pods that are being released, and the rule of the pod failure policy that each has matched.
     matched: UidMap<PodFailureAction>,
+    tidying: Tidying,
 }
 
 impl JobMeter {
@@ -59,6 +61,7 @@ impl JobMeter {
             refused: false,
             event: None,
             matched: UidMap::default(),
+            tidying: Tidying::default(),
             requests,
         }
     }
@@ -223,6 +226,11 @@ impl JobMeter {
         for released in &plan.releases {
             let action = state.pods.get(&released.uid).and_then(|pod| handled(state, pod));
             action.into_iter().for_each(|action| _ = self.matched.insert(released.uid.clone(), action));
+        }
+        // Somebody else may have released them.
+        if self.tidying.is_due(self.matched.len()) {
+            self.matched.retain(|pod, _| state.pods.holds(pod));
+            self.tidying.done(self.matched.len());
         }
     }
 

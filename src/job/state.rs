@@ -474,6 +474,10 @@ impl JobState {
 
     /// Begins a plan: everything in it counts as under way from now on.
     pub fn begin(&mut self, plan: &Plan, now: Timestamp) {
+        if self.gone {
+            // It creates no more pods, so it has no back-off.
+            self.pods.clear_newly_ended();
+        }
         if let Some(update) = plan.backoff_update {
             self.streak = update.streak;
             self.pods.clear_newly_ended();

@@ -105,6 +105,8 @@ pub struct PodSet {
     /// lost, may have yet to arrive: until then the name must stay taken.
     seen_unanswered: BTreeSet<Place>,
     attempts: Attempts,
+    /// How many pods that others may have created may yet claim a place.
+    claims_left: usize,
 
     /// Counted pods, which no other field includes.
     counted: CountedPods,
@@ -120,6 +122,9 @@ pub struct PodSet {
     /// The last live list, and its version, while creations are not answered that were under way then.
     live_list: Option<Box<(UidSet, u64)>>,
 }
+
+/// Claims of places that are remembered once the pods have been listed, but for those of the Job's own pods.
+const LATE_CLAIMS: usize = 256;
 
 /// What of an outcome decides by the rules of a Job.
 fn judged(spec: &JobSpec, outcome: Option<Box<Outcome>>) -> Option<Box<Outcome>> {
@@ -159,6 +164,7 @@ impl PodSet {
             pending: BTreeMap::new(),
             seen_unanswered: BTreeSet::new(),
             attempts: Attempts::default(),
+            claims_left: usize::MAX,
             counted: CountedPods::of(job),
             released_by_others: None,
             listed: Listed::Partly,
@@ -305,14 +311,32 @@ impl PodSet {
         self.listed = Listed::Listing;
     }
 
+    /// Takes in the place that a pod claims. Whoever creates and deletes pods may claim ever more places, and the Job would keep
+    /// them as long as it lives. So once its pods have been listed, a few claims are remembered beyond those of its own pods. A
+    /// name that is forgotten is another object's, which its creation shows, or free.
     fn note_place(&mut self, place: Place) {
+        let is_ours = self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt);
+        if is_ours {
+            self.remember_place(place);
+            self.seen_unanswered.insert(place);
+            self.no_longer_pending(place);
+        } else if !self.remembers_place(place) && self.claims_left > 0 {
+            self.remember_place(place);
+            self.claims_left -= 1;
+        }
+    }
+
+    fn remembers_place(&self, place: Place) -> bool {
+        match self.spec.completion {
+            Completion::Indexed(_) => self.attempts.next_at(place.number) > place.attempt,
+            _ => self.taken.contains(place.number),
+        }
+    }
+
+    fn remember_place(&mut self, place: Place) {
         match self.spec.completion {
             Completion::Indexed(_) => self.attempts.note(place),
             _ => _ = self.taken.insert(place.number),
-        }
-        if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
-            self.seen_unanswered.insert(place);
-            self.no_longer_pending(place);
         }
     }
 
@@ -389,6 +413,7 @@ impl PodSet {
         if self.listed == Listed::Listing {
             self.listed = Listed::Completely;
         }
+        self.claims_left = self.claims_left.min(LATE_CLAIMS);
         if is(Mutant::RelistKeepsGonePods) {
             return;
         }
@@ -444,7 +469,7 @@ impl PodSet {
             self.taken.remove(place.number);
             return;
         };
-        self.note_place(place);
+        self.remember_place(place);
         if !is_known_gone {
             self.observe(pod, Source::Created);
         } else if pod.tracked {
@@ -464,7 +489,7 @@ impl PodSet {
     /// is used up: an owner that knew the object as a pod of the Job goes on with the next one, too.
     pub fn name_taken(&mut self, place: Place) {
         self.create_answered(place, None);
-        self.note_place(place);
+        self.remember_place(place);
     }
 
     /// Marks the end of the Job as being announced: it removes the pods that are active now. Costs O(active pods).

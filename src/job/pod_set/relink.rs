@@ -33,7 +33,7 @@ impl PodSet {
     }
 
     /// Passes the end of a pod to the back-off, once: as newly ended, or as history if it was recorded before
-    /// we saw it.
+    /// we saw it. A Job whose end is announced has no back-off.
     fn note_end(&mut self, slot: Slot, tags: &Tags) {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
         let ended = matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure)
@@ -47,7 +47,7 @@ impl PodSet {
         let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
         if tags.uncounted != InUncounted::No {
             self.history.iter_mut().for_each(|history| history.counted(&entry.pod.uid, ended));
-        } else {
+        } else if self.ledger.is_open {
             self.newly_ended.push(ended);
         }
     }

@@ -11,7 +11,7 @@ use crate::job::pod::{ContainerExit, IndexFailures, Outcome, Phase};
 use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::tests::fixture::{
-    at, at_index, at_ordinal, but, cases, ended, job, placed, pod, running, uids, with,
+    at, at_index, at_ordinal, but, cases, ended, finished, job, placed, pod, running, uids, with,
 };
 
 mod changes;

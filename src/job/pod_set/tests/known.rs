@@ -136,3 +136,43 @@ fn the_newest_reading_and_the_request_under_way_are_known() {
     assert_eq!(["a", "b", "c"].map(|uid| set.is_listed(&uid.into())), [true, false, true]);
     assert_eq!(["a", "b", "c"].map(|uid| set.holds(&uid.into())), [true, false, false]);
 }
+
+/// Whoever may create and delete pods may claim ever more places, and the Job keeps them as long as it lives.
+#[test]
+fn of_places_that_pods_have_claimed_and_left_a_few_are_remembered() {
+    const ALL: u32 = 5_000;
+    for completion in [Completion::WorkQueue, Completion::Indexed(ALL)] {
+        let mut set = set_of(&job(completion, 1), []);
+        set.retain_listed(&UidSet::default(), 1);
+        let comes_and_goes = |set: &mut PodSet, place: Place| {
+            let uid = format!("{}-{}", place.number, place.attempt);
+            set.observe(placed(running(&uid), completion, place.number, place.attempt), Source::Watch);
+            set.vanished(&uid.as_str().into());
+        };
+        for number in (1..ALL).step_by(2) {
+            let attempt = u32::from(completion.indexes().is_some());
+            comes_and_goes(&mut set, Place { number, attempt });
+        }
+        let is_known = |number: &u32| set.taken.contains(*number) || set.next_at(*number).attempt > 0;
+        assert!((100..500).contains(&(0..ALL).filter(is_known).count()));
+        // Names of the Job's own pods are used up all the same.
+        let mut used = BTreeSet::new();
+        for _ in 0..ALL {
+            let place = set.next_at(set.free_places().nth(used.len() % 3).unwrap());
+            assert!(used.insert(place), "{place:?} is given twice");
+            set.create_sent(place);
+            comes_and_goes(&mut set, place);
+        }
+    }
+}
+
+/// A finished Job is kept until somebody deletes it, and may get pods meanwhile.
+#[test]
+fn ends_of_pods_after_the_end_of_the_job_lengthen_nothing() {
+    let count = |job: &Job| {
+        let pods = (0..100).map(|number: u32| ended(running(&number.to_string()), Phase::Failed, 9));
+        set_of(job, pods).newly_ended().len()
+    };
+    let running = job(Completion::Count(3), 3);
+    assert_eq!((count(&running), count(&finished(running.clone()))), (100, 0));
+}
