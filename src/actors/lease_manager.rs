@@ -420,6 +420,8 @@ impl LeaseManager {
                 self.coordinator.heartbeat_written(written, leaving, now);
                 if let Written::As(version) = written {
                     self.renewed(sent);
+                    let took = self.instant().saturating_duration_since(sent);
+                    self.cx.config.answer_time.renewed(took);
                     self.echo.written(version, Instant::now());
                 }
                 if let Some(until) = self.coordinator.acts_until() {

@@ -55,7 +55,7 @@ pub(super) fn half_the_cores() -> usize {
 }
 
 fn gathering(builder: &mut Builder, answer_time: AnswerTime) -> &mut Builder {
-    builder.enable_all().on_thread_park(move || std::thread::sleep(park_delay(answer_time.get())))
+    builder.enable_all().on_thread_park(move || std::thread::sleep(park_delay(answer_time.without_tenants())))
 }
 
 fn park_delay(answer_time: Duration) -> Duration {

@@ -31,6 +31,8 @@ struct Known {
     others: [Quantile; SHARES],
     /// Of the others.
     quickest: Quickest,
+    /// How long the last renewal of the replica's Leases took, and until when that counts.
+    renewal: Option<(Duration, Instant)>,
 }
 
 /// The quickest recent time: how long a write takes where none waits for another.
@@ -45,8 +47,8 @@ struct Quickest {
 #[derive(Clone, Copy, Debug, Default)]
 struct Quantile {
     time: Duration,
-    /// When a write was last answered.
-    answered: Option<Instant>,
+    /// Until when it counts, if no write is answered before. `None` before the first answer.
+    until: Option<Instant>,
 }
 
 /// A slower answer raises the time by one in so many parts, or by this long, if that is more.
@@ -54,6 +56,8 @@ const RISE: (u32, Duration) = (32, Duration::from_micros(200));
 /// It is forgotten when nothing has been answered for this long, or for so many times itself, if that is more: the slower
 /// the API server, the fewer the answers.
 const FORGOTTEN: (Duration, u32) = (Duration::from_secs(1), 8);
+/// A renewal counts for this long: they come every few seconds.
+const RENEWAL: Duration = Duration::from_secs(15);
 /// The quickest time counts for this long at least, and for twice as long at most.
 const PERIOD: Duration = Duration::from_secs(15);
 /// The API server has too much to do while its answers take this many times the quickest recent one ...
@@ -80,21 +84,36 @@ impl AnswerTime {
             Kind::Creation => &mut known.creations,
             Kind::Other => &mut known.others,
         };
-        let now = Instant::now();
+        let (now, share) = (Instant::now(), share_of(namespace));
         // A share begins with what is known of the others: at zero, it would hide how slow they are.
-        let first = quickest_share(shares, now).unwrap_or_default().min(took);
-        shares[share_of(namespace)].observe(now, took, kind.fall(), first);
+        let first = || quickest_share(shares, now).unwrap_or_default().min(took);
+        let time = shares[share].at(now).unwrap_or_else(first);
+        shares[share].observe(now, took, kind.fall(), time);
         if kind == Kind::Other {
             known.quickest.observe(now, took);
         }
     }
 
+    /// A renewal of the replica's Leases was answered after this time.
+    pub(crate) fn renewed(&self, took: Duration) {
+        let until = Instant::now() + RENEWAL;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal = Some((took, until));
+    }
+
+    /// The [time](Self::get), or that of the replica's own Leases, if that is shorter: no tenant can lengthen it, also where
+    /// nobody else writes.
+    pub fn without_tenants(&self) -> Duration {
+        let (now, renewal) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal);
+        let renewal = renewal.filter(|(_, until)| now < *until).map(|(took, _)| took);
+        renewal.map_or(self.at(now), |took| took.min(self.at(now)))
+    }
+
     /// Whether the API server has too much to do: other writes than creations take much longer than the quickest of them in
     /// the last 15 to 30 s. A webhook does not slow down both kinds, and few webhooks are asked about all that we write.
     pub(super) fn is_congested(&self) -> bool {
-        let Known { others, quickest, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let usual = quickest_share(&others, Instant::now()).unwrap_or_default();
-        quickest.get().is_some_and(|quickest| usual > QUICK.max(quickest * CONGESTED))
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = || quickest_share(&known.others, Instant::now()).unwrap_or_default();
+        known.quickest.get().is_some_and(|quickest| usual() > QUICK.max(quickest * CONGESTED))
     }
 
     /// The time; zero before the first answer, and when there has been none for a while.
@@ -103,8 +122,12 @@ impl AnswerTime {
     }
 
     fn at(&self, now: Instant) -> Duration {
-        let Known { creations, others, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        [creations, others].iter().filter_map(|shares| quickest_share(shares, now)).min().unwrap_or_default()
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        [&known.creations, &known.others]
+            .into_iter()
+            .filter_map(|shares| quickest_share(shares, now))
+            .min()
+            .unwrap_or_default()
     }
 }
 
@@ -119,20 +142,16 @@ fn quickest_share(shares: &[Quantile; SHARES], now: Instant) -> Option<Duration>
 }
 
 impl Quantile {
-    fn observe(&mut self, now: Instant, took: Duration, fall: u32, first: Duration) {
-        let known = self.at(now).unwrap_or(first);
+    fn observe(&mut self, now: Instant, took: Duration, fall: u32, known: Duration) {
         let step = (known / RISE.0).max(RISE.1);
         let time =
             if took > known { took.min(known + step) } else { took.max(known.saturating_sub(fall * step)) };
-        *self = Self { time, answered: Some(now) };
+        *self = Self { time, until: Some(now + FORGOTTEN.0.max(time * FORGOTTEN.1)) };
     }
 
     /// The time, if there has been an answer of late.
     fn at(&self, now: Instant) -> Option<Duration> {
-        let forgotten = FORGOTTEN.0.max(self.time * FORGOTTEN.1);
-        let is_recent =
-            self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < forgotten);
-        is_recent.then_some(self.time)
+        self.until.is_some_and(|until| now < until).then_some(self.time)
     }
 }
 
@@ -244,6 +263,21 @@ mod tests {
         let time = AnswerTime::default();
         observe(&time, Kind::Creation, 1_000, |_| 400);
         assert_eq!(observe(&time, Kind::Other, 600, |_| 30), ms(30));
+    }
+
+    /// Nobody else writes anything.
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_alone_slows_down_no_thread() {
+        let time = AnswerTime::default();
+        for _ in 0..2_000 {
+            time.observe(Kind::Creation, "tenant", ms(300));
+            time.observe(Kind::Other, "tenant", ms(300));
+        }
+        assert_eq!((time.get(), time.without_tenants()), (ms(300), ms(300)), "nobody knows better");
+        time.renewed(ms(4));
+        assert_eq!((time.get(), time.without_tenants()), (ms(300), ms(4)));
+        tokio::time::advance(RENEWAL).await;
+        assert_eq!(time.without_tenants(), time.get());
     }
 
     /// A tenant with a slow webhook sends most writes of both kinds, and is the only one to send creations.

@@ -6,8 +6,8 @@
 //!
 //! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all Events one at a time.
 //! So where the API server is slow, the Events that only inform cost it no more than those of the built-in controller. A
-//! write that is answered much later than other writes lets one of another namespace go, so that a webhook that hangs keeps
-//! nobody else's Events.
+//! write that takes much longer than other writes, or waits for a place among those of its namespace, lets one of another
+//! namespace go: so a webhook that is slow keeps nobody else's Events.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,12 +21,16 @@ use crate::cluster::fair_queue::{FairQueue, Room};
 use crate::cluster::gate::Priority;
 use crate::job::uid::Uid;
 
-/// How long the write of a Normal Event keeps those of other namespaces waiting, once it has left: this long ...
+/// How long the write of a Normal Event keeps those of other namespaces waiting, before it leaves and once it has left: this
+/// long ...
 const KEEPS_TURN: Duration = Duration::from_secs(1);
-/// ... or, if that is more, so many times as long as the last Normal Event took ...
-const OF_LAST: u32 = 2;
+/// ... or, once it has left, so many times as long as Normal Events take at present, if that is more ...
+const OF_EVENTS: u32 = 2;
 /// ... and so many times as long as other writes take.
 const OF_OTHERS: u32 = 8;
+/// Where Normal Events become slower, that is believed by and by: a webhook may be slow in one namespace only. One counts for
+/// twice as long as was known before it at most, or for the first of these, and never for longer than the second.
+const BELIEVED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// Most writes under way that report failures in one namespace, and most that report ends.
 const REPORTS: usize = 64;
 
@@ -99,7 +103,7 @@ pub(super) struct Turns<T> {
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
-    /// How long the last Normal Event took that was sent.
+    /// How long Normal Events take at present.
     took: Duration,
 }
 
@@ -108,8 +112,10 @@ pub(super) struct Turns<T> {
 struct UnderWay {
     turn: u64,
     namespace: Arc<str>,
-    /// When it left the gate, and when others need not wait for it any more.
-    left: Option<(Instant, Instant)>,
+    /// When it left the gate.
+    left: Option<Instant>,
+    /// When others need not wait for it any more.
+    given_up: Instant,
 }
 
 /// The turn of a write.
@@ -160,7 +166,7 @@ impl<T> Turns<T> {
 
     /// Takes what has its turn now, until [`end`](Self::end).
     pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
-        let next_normal = self.have_all_left() && self.given_up().is_none_or(|given_up| given_up <= now);
+        let next_normal = self.under_way.iter().all(|write| write.given_up <= now);
         let Self { waiting, reports, under_way, .. } = &mut *self;
         let room = |class: Class, namespace: &Arc<str>, _| {
             let has_room = match class {
@@ -175,21 +181,21 @@ impl<T> Turns<T> {
             return Some((item, Turn::Report(class, namespace)));
         }
         self.turns += 1;
-        self.under_way.push(UnderWay { turn: self.turns, namespace, left: None });
+        self.under_way.push(UnderWay { turn: self.turns, namespace, left: None, given_up: now + KEEPS_TURN });
         Some((item, Turn::Only(self.turns)))
     }
 
     /// A write with this turn leaves, to an API server that answers other writes after this time.
     pub(super) fn leaves(&mut self, turn: &Turn, now: Instant, answer_time: Duration) {
-        let keeps_turn = KEEPS_TURN.max(OF_LAST * self.took).max(OF_OTHERS * answer_time);
+        let keeps_turn = KEEPS_TURN.max(OF_EVENTS * self.took).max(OF_OTHERS * answer_time);
         let write =
             self.under_way.iter_mut().find(|write| matches!(turn, Turn::Only(turn) if write.turn == *turn));
         if let Some(write) = write {
-            write.left = Some((now, now + keeps_turn));
+            (write.left, write.given_up) = (Some(now), now + keeps_turn);
         }
     }
 
-    /// When others need not wait any more for the writes under way, if all of these have left, and others wait.
+    /// When others need not wait any more for the writes under way, if others wait.
     pub(super) fn given_up(&self) -> Option<Instant> {
         let is_other = |class, namespace: &Arc<str>, _| match class == Class::Normal
             && has_none(&self.under_way, namespace)
@@ -197,10 +203,8 @@ impl<T> Turns<T> {
             true => Room::Preferred,
             false => Room::None,
         };
-        if !self.have_all_left() || !self.waiting.is_ready(is_other) {
-            return None;
-        }
-        self.under_way.iter().filter_map(|write| write.left).map(|(_, given_up)| given_up).max()
+        let given_up = self.under_way.iter().map(|write| write.given_up).max();
+        given_up.filter(|_| self.waiting.is_ready(is_other))
     }
 
     /// A turn has ended; with a time, since the Event was sent then.
@@ -219,13 +223,10 @@ impl<T> Turns<T> {
         };
         let Some(place) = self.under_way.iter().position(|write| write.turn == turn) else { return };
         let write = self.under_way.swap_remove(place);
-        if let (Some(sent), Some((left, _))) = (sent, write.left) {
-            self.took = sent - left;
+        if let (Some(sent), Some(left)) = (sent, write.left) {
+            let (least, most) = BELIEVED;
+            self.took = (sent - left).min((2 * self.took).clamp(least, most));
         }
-    }
-
-    fn have_all_left(&self) -> bool {
-        self.under_way.iter().all(|write| write.left.is_some())
     }
 }
 

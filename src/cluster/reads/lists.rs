@@ -129,8 +129,8 @@ impl Reader {
         self.objects(self.pods.decoder(), selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
     }
 
-    /// Lists the objects that are to be kept. If they take more memory than a short list may, the list begins again once it is
-    /// the turn of a long one: an answer that nobody reads meanwhile would be broken off.
+    /// Lists the objects that are to be kept. If the answer has more than a short list may, which includes what is passed over, the
+    /// list begins again once it is the turn of a long one: an answer that nobody reads meanwhile would be broken off.
     async fn objects<D: Decoder>(
         &self,
         decoder: &D,
@@ -158,7 +158,7 @@ impl Reader {
         }
     }
 
-    /// Reads a list; `None` if its objects have no room in this turn.
+    /// Reads a list; `None` if the answer is too long for this turn.
     async fn receive<D: Decoder>(
         &self,
         decoder: &D,
@@ -179,12 +179,13 @@ impl Reader {
             list.push(piece);
             while let Some(object) = list.next(decoder)? {
                 let bytes = match object {
-                    Ok(object) if keep(&object, listed.objects.len()) => {
+                    Ok(object) => {
                         let bytes = D::bytes(&object);
-                        listed.objects.push(object);
+                        if keep(&object, listed.objects.len()) {
+                            listed.objects.push(object);
+                        }
                         bytes
                     }
-                    Ok(_) => 0,
                     Err(not_read) => {
                         listed.not_read.push(not_read);
                         UNREADABLE_BYTES
