@@ -75,10 +75,11 @@ impl Requests {
                 });
             }
         }
-        let adoption = Adoption {
+        let mut adoption = Adoption {
             job_name: self.job.name(),
             job_uid: self.job.uid(),
-            finalizer: self.cx.config.finalizer(),
+            // With its finalizer again, it would be counted again.
+            finalizer: (!orphan.recorded).then(|| self.cx.config.finalizer()),
             shard: Some(self.shard.0),
         };
         let (mut version, mut conflicts, mut backoff) = (orphan.version, 0, self.cx.api_backoff());
@@ -104,6 +105,10 @@ impl Requests {
             match self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
+                    if orphan.tracked && found.pod.is_done() {
+                        // It has been counted meanwhile.
+                        adoption.finalizer = None;
+                    }
                 }
                 Ok(_) => return Err(conflict),
                 Err(error) => return Err(unread(error)),
@@ -158,7 +163,7 @@ impl Requests {
         self.spawn(async move {
             let (turns, job) = (&this.cx.pod_writes, &this.job);
             let submit = || this.cx.gate.submit_traced(order, write, this.trace.calls());
-            let released = turns.run(&right, job.namespace(), Some(job), submit).await;
+            let released = turns.attempt(&right, job.namespace(), Some(job), Result::is_err, submit).await;
             match released.unwrap_or(Err(WriteError::Fenced)) {
                 Ok(Answer::Gone) => return,
                 Ok(_) => {}

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::job_input::JobInput;
 use super::requests::Requests;
 use super::watch_feed::in_turn;
-use crate::cluster::gate::{Answer, Priority, Write, WriteError};
+use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{DecodeError, Decoder, PodGroupDecoder, WorkloadDecoder};
@@ -65,11 +65,18 @@ enum Found<T> {
 impl Requests {
     /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup is invalid runs without a gang. Whatever else
     /// is refused is tried again: a webhook may be starting, and one of several API servers may not serve the API yet.
+    ///
+    /// A list may wait for its turn for long. The request ends with the right to create pods, as when the Job is gone.
     pub fn ensure_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
-        let (this, job) = (self.clone(), job.clone());
+        let (this, job, right) = (self.clone(), job.clone(), self.creations.current());
         self.run(async move {
             let mut events = Vec::new();
-            let answer = match this.pod_group_of(&job, request, &mut events).await {
+            let found = tokio::select! {
+                biased;
+                () = right.closed() => Err(GangError::Transient(None)),
+                found = this.pod_group_of(&job, request, &right, &mut events) => found,
+            };
+            let answer = match found {
                 Ok(group) => GangAnswer::Group(group),
                 Err(GangError::Permanent(why)) => {
                     events.push(failure(format!("Pods are created without a gang: {why}")));
@@ -90,26 +97,29 @@ impl Requests {
         &self,
         job: &Job,
         request: GangRequest,
+        right: &Fence,
         events: &mut Vec<JobEvent>,
     ) -> Result<Option<Arc<str>>, GangError> {
         let choose = |found, request| choose_workload(job, found, request);
         let decoder = WorkloadDecoder;
         let is_candidate = |workload: &_| names_job(workload, job);
-        let workload =
-            match self.find_or_make(&decoder, Resource::WORKLOADS, request, is_candidate, choose).await? {
-                Found::Existing(workload) => workload,
-                Found::Made(workload) => {
-                    events.push(workload_made(job, &workload));
-                    workload
-                }
-                Found::Nothing => return Ok(None),
-            };
+        let workload = match self
+            .find_or_make(&decoder, Resource::WORKLOADS, request, right, is_candidate, choose)
+            .await?
+        {
+            Found::Existing(workload) => workload,
+            Found::Made(workload) => {
+                events.push(workload_made(job, &workload));
+                workload
+            }
+            Found::Nothing => return Ok(None),
+        };
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
         // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
         let request = GangRequest::Ensure;
         let is_candidate = |group: &_| names_workload(group, &workload);
         let decoder = PodGroupDecoder;
-        match self.find_or_make(&decoder, Resource::POD_GROUPS, request, is_candidate, choose).await? {
+        match self.find_or_make(&decoder, Resource::POD_GROUPS, request, right, is_candidate, choose).await? {
             Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),
         }
@@ -123,6 +133,7 @@ impl Requests {
         decoder: &D,
         resource: Resource,
         request: GangRequest,
+        right: &Fence,
         is_candidate: impl Fn(&D::Object) -> bool,
         choose: impl Fn(Vec<D::Object>, GangRequest) -> Choice<D::Object>,
     ) -> Result<Found<D::Object>, GangError> {
@@ -136,7 +147,7 @@ impl Requests {
             match choose(found.ok_or_else(not_served)?, request) {
                 Choice::Use(object) => return Ok(Found::Existing(object)),
                 Choice::Leave => return Ok(Found::Nothing),
-                Choice::Make(body) => match self.make(resource, body).await {
+                Choice::Make(body) => match self.make(resource, body, right).await {
                     Err(WriteError::AlreadyExists(_)) => request = GangRequest::Find,
                     made => return Ok(Found::Made(decoder.decode(&made?)?)),
                 },
@@ -144,9 +155,10 @@ impl Requests {
         }
     }
 
-    async fn make(&self, resource: Resource, body: Bytes) -> Result<Bytes, WriteError> {
+    async fn make(&self, resource: Resource, body: Bytes, right: &Fence) -> Result<Bytes, WriteError> {
         let write = Write::Create { resource, namespace: self.job.namespace().clone(), body };
-        match self.submit(Priority::Create, write).await? {
+        let order = Order { fence: right.clone(), ..self.order(Priority::Create) };
+        match self.cx.gate.submit_traced(order, write, self.trace.calls()).await? {
             Answer::Object(made) => Ok(made),
             _ => Err(WriteError::Unknown("the answer holds no object".into())),
         }

@@ -8,7 +8,7 @@ use crate::cluster::reads::PodSpecReading;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::JobEvent;
-use crate::job::pod::{Place, Pod, PodRef};
+use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::uid::{Uid, UidSet};
 
@@ -168,12 +168,10 @@ pub struct Orphan {
     pub pod: PodRef,
     /// The version in which it was seen without a controller.
     pub version: u64,
-}
-
-impl From<Pod> for Orphan {
-    fn from(pod: Pod) -> Self {
-        Self { version: pod.version, pod: pod.into() }
-    }
+    /// It had our finalizer then.
+    pub tracked: bool,
+    /// The Job has recorded it, and counts it once its finalizer is off.
+    pub recorded: bool,
 }
 
 /// The outcome of an adoption.

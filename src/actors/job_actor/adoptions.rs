@@ -94,6 +94,13 @@ impl Adoptions {
         }
     }
 
+    /// The pod is the Job's. If it needs no counting any more, the answer to its adoption may yet show it as it was before.
+    pub(super) fn seen(&mut self, pod: &Pod) {
+        if pod.is_done() && self.pods.contains_key(&pod.uid) {
+            self.counted.insert(pod.uid.clone(), pod.version);
+        }
+    }
+
     /// Whether an adoption will be answered, or tried again: its pod is nobody's until then.
     pub(super) fn are_pending(&self) -> bool {
         !self.pods.is_empty()
@@ -126,9 +133,10 @@ impl Adoptions {
 mod tests {
     use super::*;
     use crate::job::plan::Wait;
+    use crate::job::pod::Phase;
     use crate::job::reconcile::reconcile;
     use crate::job::spec::Completion;
-    use crate::job::tests::fixture::{at, job, state};
+    use crate::job::tests::fixture::{at, but, ended, job, running, state};
 
     #[test]
     fn a_job_waits_for_an_answer_and_for_a_few_failures_but_not_for_a_refusal() {
@@ -165,6 +173,20 @@ mod tests {
             assert!(reconcile(&state, now).waiting.is_none(), "{answers:?}");
             assert!(adoptions.begin(&"a".into(), &mut state), "{answers:?}: it may begin anew");
         }
+    }
+
+    /// The answer is on its way for long, and the watch has shown the pod adopted, recorded and released meanwhile.
+    #[test]
+    fn an_answer_that_is_older_than_the_release_of_its_pod_counts_nothing_again() {
+        let (mut state, mut adoptions) = (state(job(Completion::Count(2), 2), []), Adoptions::default());
+        let ended = ended(running("a"), Phase::Succeeded, 9);
+        adoptions.seen(&ended);
+        assert!(!adoptions.is_overtaken(&ended));
+        assert!(adoptions.begin(&"a".into(), &mut state));
+        adoptions.seen(&ended);
+        let released = but(ended.clone(), |pod| (pod.version, pod.tracked) = (pod.version + 1, false));
+        adoptions.seen(&released);
+        assert!(adoptions.is_overtaken(&ended) && !adoptions.is_overtaken(&released));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::actors::job_input::Orphan;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
+use crate::job::pod::Pod;
 use crate::job::uid::UidSet;
 
 impl JobActor {
@@ -33,20 +34,15 @@ impl JobActor {
         };
         match claim(pod, self.state.claimant()) {
             AdoptionDecision::Keep => {
+                self.adoptions.seen(&observed.pod);
                 observed.pod.selected = selected;
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
-            AdoptionDecision::Adopt => self.adopt(observed.pod.into(), now),
+            AdoptionDecision::Adopt => self.adopt(observed, now),
             AdoptionDecision::Release => {
                 self.requests.release_unselected(&observed.pod);
-                if observed.pod.tracked && self.state.pods.is_uncounted(&observed.pod.uid) {
-                    // It is counted once its finalizer is off, and is nothing else to the Job.
-                    observed.pod.selected = false;
-                    self.state.observe_pod(observed.pod, now);
-                } else {
-                    self.state.pod_vanished(&observed.pod.uid);
-                }
+                self.let_go(observed.pod, now);
             }
             AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
@@ -54,6 +50,17 @@ impl JobActor {
                     self.notice.shard.do_send(JobReport::Declined(observed));
                 }
             }
+        }
+    }
+
+    /// A pod is not the Job's at present. If it is recorded, it is counted once its finalizer is off, and is nothing else to the
+    /// Job.
+    fn let_go(&mut self, mut pod: Pod, now: Timestamp) {
+        if self.state.pods.is_uncounted(&pod.uid) {
+            pod.selected = false;
+            self.state.observe_pod(pod, now);
+        } else {
+            self.state.pod_vanished(&pod.uid);
         }
     }
 
@@ -71,9 +78,12 @@ impl JobActor {
         self.state.listed_live(listed, version);
     }
 
-    fn adopt(&mut self, orphan: Orphan, now: Timestamp) {
+    fn adopt(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
+        let pod = observed.pod;
+        let recorded = self.state.pods.is_uncounted(&pod.uid);
+        let orphan = Orphan { pod: (&pod).into(), version: pod.version, tracked: pod.tracked, recorded };
+        self.let_go(pod, now);
         let uid = &orphan.pod.uid;
-        self.state.pod_vanished(uid);
         if self.adoptions.begin(uid, &mut self.state) {
             match self.adoptions.pause(uid, now) {
                 Duration::ZERO => self.requests.adopt(orphan),

@@ -4,6 +4,7 @@ mod answered;
 mod candidates;
 mod caught_up;
 mod foreign_jobs;
+mod gangs;
 mod held;
 mod large_templates;
 mod left_alone;

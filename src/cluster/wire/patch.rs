@@ -17,8 +17,8 @@ pub struct Adoption<'a> {
     pub job_name: &'a str,
     /// UID of the Job.
     pub job_uid: &'a Uid,
-    /// The tracking finalizer.
-    pub finalizer: &'a str,
+    /// The tracking finalizer; `None` if the pod keeps those that it has.
+    pub finalizer: Option<&'a str>,
     /// The shard of the Job, where pods carry it as a label.
     pub shard: Option<u32>,
 }
@@ -73,7 +73,7 @@ fn untrack(
     render(&Untrack { metadata })
 }
 
-/// Makes the Job the pod's controller, tracks it, and labels it with its shard, unless the pod has changed since `version`:
+/// Makes the Job the pod's controller, tracks it if it is to be counted, and labels it with its shard, unless the pod has changed since `version`:
 /// somebody else may have adopted and counted it.
 pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
     let mut metadata = json!({
@@ -87,8 +87,10 @@ pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
             "controller": true,
             "blockOwnerDeletion": true,
         }],
-        "finalizers": [adoption.finalizer],
     });
+    if let Some(finalizer) = adoption.finalizer {
+        metadata["finalizers"] = json!([finalizer]);
+    }
     if let Some(shard) = adoption.shard {
         metadata["labels"] = shard_label(shard);
     }
@@ -160,7 +162,7 @@ mod tests {
             read(&label_patch(&pod, 7)),
             json!({"metadata": {"uid": "p-uid", "labels": {"yardmaster.dev/shard": "7"}}})
         );
-        let adoption = Adoption { job_name: "j", job_uid: &job, finalizer: "f", shard: Some(63) };
+        let adoption = Adoption { job_name: "j", job_uid: &job, finalizer: Some("f"), shard: Some(63) };
         assert_eq!(
             read(&adopt_patch(&pod, 5, &adoption)),
             json!({"metadata": {"uid": "p-uid", "resourceVersion": "5", "finalizers": ["f"], "labels": {"yardmaster.dev/shard": "63"},

@@ -130,3 +130,64 @@ fn a_pod_that_was_counted_before_its_job_is_known_casts_doubt_on_its_status() {
         assert_eq!(api.count(&["GET", "/jobs/j"]), 1, "its status is read");
     });
 }
+
+/// The name of the first pod of the Job `j`.
+const MADE: &str = "j-csqgtpg4dn";
+
+/// Somebody takes a pod from its Job while it is being counted.
+#[test]
+fn a_recorded_pod_that_loses_its_controller_is_counted_once() {
+    run(async {
+        let mut recorded = job("j", up_to_date(0));
+        recorded["spec"]["completions"] = 2.into();
+        recorded["status"]["uncountedTerminatedPods"] = json!({"succeeded": [MADE]});
+        let (release, is_released) = switch();
+        let ended = |version| {
+            let mut ended = at(version, "Succeeded", pod(MADE, "j"));
+            ended["metadata"]["annotations"] = json!({"yardmaster.dev/place": "0/0"});
+            ended
+        };
+        let free = |version: u64, finalizers: &[&str]| {
+            let mut free = ended(version);
+            free["metadata"]["ownerReferences"] = json!([]);
+            free["metadata"]["finalizers"] = json!(finalizers);
+            free
+        };
+        let mut counted = recorded.clone();
+        counted["metadata"]["resourceVersion"] = "140".into();
+        counted["status"] = up_to_date(1);
+        let mut live = recorded.clone();
+        let api = TestApi::new(move |method, uri| {
+            let is_released = is_released.load(Ordering::Relaxed) == 1;
+            match method {
+                "PATCH" if uri.contains(MADE) && !is_released => refusal(500),
+                "PATCH" if uri.ends_with("/jobs/j/status") => {
+                    live = if is_released { counted.clone() } else { live.clone() };
+                    live["metadata"]["resourceVersion"] = if is_released { "140" } else { "115" }.into();
+                    Some((200, live.clone()))
+                }
+                "GET" if uri.ends_with("/jobs/j") => Some((200, live.clone())),
+                _ => None,
+            }
+        });
+        let shard = Shard::start(&api, &[recorded], vec![ended(110)]).await;
+        sleep(SOON).await;
+        let tracking = "batch.kubernetes.io/job-tracking";
+        shard.watched(vec![applied(&free(120, &[tracking]))]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(&["PATCH", "/jobs/j/status", r#""succeeded":1"#]), 0, "{:?}", api.sent());
+        release.store(1, Ordering::Relaxed);
+        shard.watched(vec![applied(&free(130, &[]))]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(&["PATCH", "/jobs/j/status", r#""succeeded":1"#]), 1, "{:?}", api.sent());
+        // Its label of a shard is taken off, for example.
+        shard.watched(vec![applied(&free(150, &[]))]).await;
+        shard.listed(160, vec![free(150, &[])]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(COUNTS), 0, "{:?}", api.sent());
+        let adoptions = ["PATCH", MADE, "ownerReferences"];
+        assert!(api.count(&adoptions) > 0);
+        let again = [&adoptions[..], &[r#""finalizers":["#]].concat();
+        assert_eq!(api.count(&again), 0, "{:?}", api.sent());
+    });
+}
