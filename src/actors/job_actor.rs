@@ -54,7 +54,7 @@ use crate::telemetry::traces::ReconcileSpan;
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
-/// Most inputs that are taken at once. Whoever writes the conditions of a pod decides how long it takes to judge it: 0.2 ms.
+/// The most inputs that are taken at once. To judge one pod may take 0.2 ms, as its author may write its conditions.
 const AT_ONCE: usize = 128;
 
 /// The inbox is no longer empty.

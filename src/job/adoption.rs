@@ -54,7 +54,7 @@ pub struct ClaimedPod {
 pub enum AdoptionDecision {
     /// It belongs to the Job.
     Keep,
-    /// Adopt it: add the owner reference and the tracking finalizer.
+    /// Adopt it: add the owner reference, and the tracking finalizer unless the Job has recorded it.
     Adopt,
     /// Release it: remove the owner reference and the tracking finalizer.
     Release,

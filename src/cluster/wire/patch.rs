@@ -73,7 +73,7 @@ fn untrack(
     render(&Untrack { metadata })
 }
 
-/// Makes the Job the pod's controller, tracks it if it is to be counted, and labels it with its shard, unless the pod has changed since `version`:
+/// Makes the Job the pod's controller, tracks it if it is yet to be counted, and labels it with its shard, unless the pod has changed since `version`:
 /// somebody else may have adopted and counted it.
 pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
     let mut metadata = json!({
