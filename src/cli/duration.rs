@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use crate::job::duration_text;
+
 /// The longest duration. Sums of a few of these are far from the end of any clock.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Parses a duration such as `500ms` or `1m 30s`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(time) if time > LONGEST => Err("must be at most 36500 days".into()),
-        Ok(time) => Ok(time),
-        Err(error) => Err(error.to_string()),
+    match duration_text::parse_duration(text)? {
+        time if time > LONGEST => Err("must be at most 36500 days".into()),
+        time => Ok(time),
     }
 }
 

@@ -20,7 +20,9 @@ pub(crate) use self::json::JsonList;
 use self::protobuf::ProtobufList;
 use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};
-use super::wire::{DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, version_number};
+use super::wire::{
+    DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, guarded, version_number,
+};
 use crate::job::short_text::short;
 
 /// Why a list cannot be read to its end.
@@ -113,7 +115,7 @@ impl<D: Decoder> ListBody<D> {
             }
             Self::Protobuf(list, read) => {
                 let Some(message) = list.next()? else { return Ok(None) };
-                Some(match read(decoder, &message) {
+                Some(match guarded(|| read(decoder, &message)) {
                     Ok(object) => Ok(object),
                     Err(error) => {
                         <()>::read(&message)?;

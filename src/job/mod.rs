@@ -30,12 +30,13 @@
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`],
-//! [`second`], [`short_text`] and [`tidying`] are the types they share.
+//! [`second`], [`short_text`], [`duration_text`] and [`tidying`] are what they share.
 
 pub mod adoption;
 pub mod backoff;
 pub mod counting;
 pub mod debounce;
+pub mod duration_text;
 pub mod end;
 pub mod exponential;
 pub mod gang;

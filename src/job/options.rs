@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::duration_text::parse_duration;
 use super::exponential::Exponential;
 
 /// Prefix of Yardmaster's annotations on Jobs.
@@ -103,7 +104,7 @@ fn flag(text: &str) -> Result<bool, &'static str> {
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
-    humantime::parse_duration(text).map_err(|_| "a duration such as 500ms, 10s or 1m 30s is expected")
+    parse_duration(text).map_err(|_| "a duration such as 500ms, 10s or 1m 30s is expected")
 }
 
 /// Longest part of an invalid value that is shown to the user, in characters.

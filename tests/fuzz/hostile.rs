@@ -229,11 +229,27 @@ fn annotation(random: &mut SmallRng) -> Value {
             ("yardmaster.dev/backoff", format!("{failures}@{}", pick(&TIMES, random)))
         }
         6 | 7 => {
-            let times =
-                ["0s", "1ns", "1ms", "10m", "584542046090y", "9223372036854775807s", "-1s", "x", "1h 1h"];
+            let numbers = [
+                "0",
+                "1",
+                "10",
+                "1000",
+                "999999999",
+                "1000000000",
+                "9223372036854775807",
+                "18446744073709551615",
+            ];
+            let part = |random: &mut SmallRng| {
+                format!(
+                    "{}{}",
+                    pick(&numbers, random),
+                    pick(&["s", "ns", "ms", "m", "h", "y", "", "-", "x"], random)
+                )
+            };
+            let parts: Vec<_> = (0..random.random_range(1..5)).map(|_| part(random)).collect();
             (
                 *["yardmaster.dev/backoff-initial", "yardmaster.dev/backoff-max"].choose(random).unwrap(),
-                pick(&times, random),
+                parts.join(" "),
             )
         }
         8 => ("yardmaster.dev/failed-pods-limit", pick(&numbers, random)),

@@ -33,6 +33,7 @@ use super::pod_view::{ContainerStatus, PodView, RunState};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
 use crate::cluster::transport::client;
+use crate::job::duration_text::parse_duration;
 use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
 
@@ -78,7 +79,7 @@ pub(super) struct LogsArgs {
 
 /// Reads `--since`.
 fn since(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let duration = parse_duration(text)?;
     if duration < Duration::from_secs(1) { Err("must be at least 1s".to_owned()) } else { Ok(duration) }
 }
 

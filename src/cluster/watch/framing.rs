@@ -8,7 +8,7 @@ use super::frames::Frames;
 use super::lines::Lines;
 use crate::cluster::pieces::TooLong;
 use crate::cluster::wire::protobuf::is_in_protobuf;
-use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable};
+use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable, guarded};
 
 /// Splits the body of a watch into events.
 pub(super) enum Framing<D: Decoder> {
@@ -43,11 +43,11 @@ impl<D: Decoder> Framing<D> {
     pub(super) fn next(&mut self, decoder: &D) -> Result<Option<Read<D>>, TooLong> {
         Ok(match self {
             Self::Json(lines) => lines.next()?.map(|line| {
-                read_event(decoder, &line)
+                guarded(|| read_event(decoder, &line))
                     .or_else(|error| Unreadable::in_line(&line, &error).map(Event::Unreadable).ok_or(error))
             }),
             Self::Protobuf(frames, object) => {
-                frames.next()?.map(|frame| read_frame(&frame, |bytes| object(decoder, bytes)))
+                frames.next()?.map(|frame| read_frame(&frame, |bytes| guarded(|| object(decoder, bytes))))
             }
         })
     }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod dead;
+mod faults;
 mod protobuf;
 
 use std::collections::VecDeque;

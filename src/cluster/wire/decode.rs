@@ -1,5 +1,7 @@
 //! How objects of the API server are read: one decoder for each kind.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::protobuf::Malformed;
 use crate::job::short_text::short;
 
@@ -15,6 +17,15 @@ pub enum DecodeError {
     /// A field that every stored object has is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
+    /// Reading it ended in a panic: a fault of this program, or of a library.
+    #[error("it cannot be read because of a fault of this program")]
+    Fault,
+}
+
+/// Reads one object. A fault that its author has found makes it unreadable, and costs no other object.
+pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+    // What a decoder shares, such as interned texts, is whole after each step.
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DecodeError::Fault))
 }
 
 /// `Accept` for kinds that are read in JSON only.
@@ -62,6 +73,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the bytes are not an object of this kind.
     fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
-        self.observe(serde_json::from_slice(json)?)
+        guarded(|| self.observe(serde_json::from_slice(json)?))
     }
 }

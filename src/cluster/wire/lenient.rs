@@ -9,10 +9,12 @@ use serde::de::{Deserializer, Error};
 
 use super::text::Text;
 
+/// The first second of the year 1. API servers refuse a year before 0, also where they have stored one.
+const FIRST_SECOND: i64 = -62_135_596_800;
+
 /// The time so many seconds after the epoch.
 pub(super) fn time_at(seconds: i64) -> Timestamp {
-    let latest = || if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
-    Timestamp::from_second(seconds).unwrap_or_else(|_| latest())
+    Timestamp::from_second(seconds.max(FIRST_SECOND)).unwrap_or(Timestamp::MAX)
 }
 
 /// A number of pods or restarts.
@@ -26,7 +28,7 @@ pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestam
     let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
     match text.parse() {
         Ok(time) => Ok(Some(time)),
-        Err(_) if text.starts_with('-') => Ok(Some(Timestamp::MIN)),
+        Err(_) if text.starts_with('-') => Ok(Some(time_at(FIRST_SECOND))),
         Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => Ok(Some(Timestamp::MAX)),
         Err(error) => Err(D::Error::custom(error)),
     }
@@ -98,7 +100,7 @@ mod tests {
     fn what_is_out_of_range_is_the_nearest_value() {
         let read = PodDecoder::new("f").decode(pod(LATEST, -1).to_string().as_bytes()).unwrap();
         assert_eq!((read.pod.restarts, read.pod.created), (0, Timestamp::MAX.into()));
-        assert_eq!([i64::MIN, i64::MAX].map(time_at), [Timestamp::MIN, Timestamp::MAX]);
+        assert_eq!([i64::MIN, i64::MAX].map(time_at), [time_at(FIRST_SECOND), Timestamp::MAX]);
         assert_eq!([-1, 7, i64::MAX].map(count_of), [0, 7, u32::MAX]);
     }
 }

@@ -27,8 +27,8 @@ mod text;
 mod uids;
 mod unreadable;
 
-pub(crate) use decode::JSON;
 pub use decode::{DecodeError, Decoder, FromProtobuf};
+pub(crate) use decode::{JSON, guarded};
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::JobDecoder;
 pub use labels::Labels;

@@ -27,7 +27,9 @@ const NAMES: [&str; 19] = [
     "ceiling",
     "max-finished-pods",
 ];
-const VALUES: [&str; 12] = [
+const VALUES: [&str; 14] = [
+    "18446744073709551615s 1000ms",
+    "184467440 737095516 15s 1000ms",
     "0s",
     "0",
     "1ns",

@@ -1,6 +1,6 @@
 //! Watches that are dead without a word, that are cut again and again, and that panic.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::cluster::wire::DecodeError;
@@ -173,20 +173,21 @@ async fn an_api_server_cannot_ask_for_hours_of_patience() {
     assert!((30..=31).contains(&listed), "{listed} s");
 }
 
-/// A decoder that panics with the object of a number.
+/// A decoder that panics once, at the version of object `b`.
 #[derive(Clone)]
-struct Shaky(Arc<AtomicU32>, u32);
+struct Shaky;
 
 impl Decoder for Shaky {
     type Wire<'a> = Value;
     type Object = String;
 
     fn observe(&self, object: Value) -> Result<String, DecodeError> {
-        assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), self.1, "as planned");
         Ok(object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn version(_: &String) -> u64 {
+    fn version(name: &String) -> u64 {
+        static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+        assert!(name != "b" || HAS_PANICKED.swap(true, Ordering::Relaxed), "as planned");
         6
     }
 }
@@ -198,8 +199,7 @@ async fn a_watch_that_panics_begins_with_a_list() {
         open([event("ADDED", &pod("a", 3)), event("ADDED", &pod("b", 6)), bookmark(7, true)]),
     ]);
     let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-    let decoder = Shaky(Arc::default(), 1);
-    let changes = watch(Arc::new(script.clone()), selection, decoder, metrics, 7);
+    let changes = watch(Arc::new(script.clone()), selection, Shaky, metrics, 7);
     let seen: Vec<Change<String>> = changes.take(7).collect().await;
     let listed = |name: &str| Change::Listed(name.to_owned());
     let synced = |version| Change::Synced { version };

@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::test_protobuf::{self, field, object, pod_list};
 use crate::cluster::wire::JobDecoder;
 
-fn frame(event: &str, object: &[u8]) -> Vec<u8> {
+pub(super) fn frame(event: &str, object: &[u8]) -> Vec<u8> {
     let event = [field(1, event.as_bytes()), field(2, &field(1, object))].concat();
     [&u32::try_from(event.len()).unwrap().to_be_bytes()[..], &event].concat()
 }
