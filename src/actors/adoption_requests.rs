@@ -105,7 +105,7 @@ impl Requests {
             match self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
-                    if orphan.tracked && found.pod.is_done() {
+                    if orphan.held && found.pod.is_done() {
                         // It has been counted meanwhile.
                         adoption.finalizer = None;
                     }

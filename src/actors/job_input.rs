@@ -168,8 +168,8 @@ pub struct Orphan {
     pub pod: PodRef,
     /// The version in which it was seen without a controller.
     pub version: u64,
-    /// It had our finalizer then.
-    pub tracked: bool,
+    /// It had its finalizer then, and the Job held it. So if the finalizer is off later, the Job has counted it.
+    pub held: bool,
     /// The Job has recorded it, and counts it once its finalizer is off.
     pub recorded: bool,
 }

@@ -81,7 +81,8 @@ impl JobActor {
     fn adopt(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
         let pod = observed.pod;
         let recorded = self.state.pods.is_uncounted(&pod.uid);
-        let orphan = Orphan { pod: (&pod).into(), version: pod.version, tracked: pod.tracked, recorded };
+        let held = pod.tracked && self.state.pods.get(&pod.uid).is_some();
+        let orphan = Orphan { pod: (&pod).into(), version: pod.version, held, recorded };
         self.let_go(pod, now);
         let uid = &orphan.pod.uid;
         if self.adoptions.begin(uid, &mut self.state) {

@@ -101,6 +101,9 @@ pub struct PodSet {
 
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
+    /// Creations that were answered without a pod, and not sent again: place -> attempt. Their pods may have been created, and
+    /// be seen later.
+    unmade: BTreeMap<u32, u32>,
     /// Creations that have not been answered, and whose pods have been seen. One that was sent again, since an answer was
     /// lost, may have yet to arrive: until then the name must stay taken.
     seen_unanswered: BTreeSet<Place>,
@@ -162,6 +165,7 @@ impl PodSet {
             free: IndexSet::new(),
             taken: given::ordinals_used(job),
             pending: BTreeMap::new(),
+            unmade: BTreeMap::new(),
             seen_unanswered: BTreeSet::new(),
             attempts: Attempts::default(),
             claims_left: usize::MAX,
@@ -320,6 +324,9 @@ impl PodSet {
             self.remember_place(place);
             self.seen_unanswered.insert(place);
             self.no_longer_pending(place);
+        } else if self.unmade.get(&place.number) == Some(&place.attempt) {
+            self.unmade.remove(&place.number);
+            self.remember_place(place);
         } else if !self.remembers_place(place) && self.claims_left > 0 {
             self.remember_place(place);
             self.claims_left -= 1;
@@ -450,6 +457,7 @@ impl PodSet {
             return;
         }
         self.pending.insert(place.number, place.attempt);
+        self.unmade.remove(&place.number);
         if self.spec.completion.indexes().is_none() {
             self.taken.insert(place.number);
         }
@@ -467,6 +475,7 @@ impl PodSet {
         self.no_longer_pending(place);
         let Some(pod) = pod else {
             self.taken.remove(place.number);
+            self.unmade.insert(place.number, place.attempt);
             return;
         };
         self.remember_place(place);

@@ -191,3 +191,41 @@ fn a_recorded_pod_that_loses_its_controller_is_counted_once() {
         assert_eq!(api.count(&again), 0, "{:?}", api.sent());
     });
 }
+
+/// The Job that the pod had before takes its finalizer off while this one adopts it.
+#[test]
+fn a_pod_that_another_job_releases_meanwhile_is_adopted_with_its_finalizer() {
+    run(async {
+        let free = |version: u64, finalizers: &[&str]| {
+            let mut free = at(version, "Succeeded", pod(MADE, "j"));
+            free["metadata"]["ownerReferences"] = json!([]);
+            free["metadata"]["finalizers"] = json!(finalizers);
+            free
+        };
+        let released = free(130, &[]);
+        let mut adoptions = 0;
+        let api = TestApi::new(move |method, uri| match method {
+            "PATCH" if uri.contains(MADE) => {
+                adoptions += 1;
+                if adoptions == 1 { refusal(409) } else { None }
+            }
+            "GET" if uri.contains(MADE) => Some((200, released.clone())),
+            "GET" if uri.ends_with("/jobs/j") => Some((200, job("j", up_to_date(0)))),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[job("j", up_to_date(0))], Vec::new()).await;
+        sleep(SOON).await;
+        shard.watched(vec![applied(&free(120, &["batch.kubernetes.io/job-tracking"]))]).await;
+        sleep(4 * SOON).await;
+        let adoption = |version| {
+            api.count(&[
+                "PATCH",
+                MADE,
+                "ownerReferences",
+                r#""finalizers":["#,
+                &format!(r#""resourceVersion":"{version}""#),
+            ])
+        };
+        assert_eq!((adoption(120), adoption(130)), (1, 1), "{:?}", api.sent());
+    });
+}

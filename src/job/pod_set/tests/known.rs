@@ -166,6 +166,28 @@ fn of_places_that_pods_have_claimed_and_left_a_few_are_remembered() {
     }
 }
 
+/// An API server may create a pod, and answer that it did not.
+#[test]
+fn places_of_own_pods_are_remembered_though_their_creations_were_refused() {
+    const ALL: u32 = 1_000;
+    for completion in [Completion::WorkQueue, Completion::Indexed(ALL)] {
+        let mut set = set_of(&job(completion, 1), []);
+        set.retain_listed(&UidSet::default(), 1);
+        for number in 0..ALL {
+            let place = Place { number, attempt: 0 };
+            set.create_sent(place);
+            set.create_answered(place, None);
+            let uid = number.to_string();
+            let pod = placed(running(&uid), completion, place.number, place.attempt);
+            set.observe(ended(pod, Phase::Succeeded, 9), Source::Watch);
+            set.answered_released(&uid.as_str().into());
+            set.vanished(&uid.as_str().into());
+        }
+        let is_known = |number: &u32| set.taken.contains(*number) || set.next_at(*number).attempt > 0;
+        assert_eq!((0..ALL).filter(is_known).count(), 1_000);
+    }
+}
+
 /// A finished Job is kept until somebody deletes it, and may get pods meanwhile.
 #[test]
 fn ends_of_pods_after_the_end_of_the_job_lengthen_nothing() {
