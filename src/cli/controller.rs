@@ -77,7 +77,7 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     api_backoff_max: Duration,
     /// Maximum number of finished pods that one status update counts.
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u32).range(1..=5000))]
     max_uncounted_pods: u32,
     /// Maximum number of pod creations of one Job in flight, and as many other requests for its pods.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u32).range(1..))]

@@ -4,14 +4,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use tokio::time::{Instant, sleep};
 
+use super::lists::objects;
+use super::untrusted::Untrusted;
 use crate::sharding::lease::{Heartbeat, LeaseRecord};
 
 /// Interval between reads of the heartbeats.
 const PERIOD: Duration = Duration::from_millis(500);
+/// How long a replica must be silent at most. Whoever may write Leases in some namespace chooses what they say.
+const LONGEST_SILENCE: Duration = Duration::from_secs(600);
+/// After so long, it is told who is waited for.
+const UNTOLD: Duration = Duration::from_secs(30);
 
 /// The heartbeat of a replica.
 pub(super) struct Beat {
@@ -22,14 +29,15 @@ pub(super) struct Beat {
 
 /// The heartbeats among the selected Leases.
 pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Result<Vec<Beat>> {
-    let listed = leases.list(&ListParams::default().labels(selector)).await?;
+    let listed: Vec<Lease> =
+        objects(leases.clone(), &ListParams::default().labels(selector)).try_collect().await?;
     let beat = |lease: &Lease| match LeaseRecord::read(lease)? {
         LeaseRecord::Heartbeat(heartbeat) => {
             Some(Beat { namespace: lease.metadata.namespace.clone().unwrap_or_default(), heartbeat })
         }
         _ => None,
     };
-    Ok(listed.items.iter().filter_map(beat).collect())
+    Ok(listed.iter().filter_map(beat).collect())
 }
 
 /// Waits until replicas that leave have left, and until those that have died have been silent for their lease
@@ -39,6 +47,7 @@ pub(super) async fn until_no_replica_runs(
     ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let mut seen: HashMap<(String, Arc<str>), (u64, Instant)> = HashMap::new();
+    let (begun, mut told) = (Instant::now(), false);
     loop {
         let mut waits = false;
         for Beat { namespace, heartbeat } in read().await? {
@@ -49,14 +58,22 @@ pub(super) async fn until_no_replica_runs(
                 anyhow::ensure!(
                     leaving || ends(&replica.0).await?,
                     "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
-                     scaling their Deployment to 0",
-                    replica.1,
-                    replica.0
+                     scaling their Deployment to 0, or delete its Lease if that is no replica's",
+                    Untrusted::from(&*replica.1),
+                    Untrusted::from(&*replica.0)
                 );
                 seen.insert(replica, (version, Instant::now()));
                 waits = true;
             } else {
-                waits |= since.elapsed() < lease_duration;
+                let is_awaited = since.elapsed() < lease_duration.min(LONGEST_SILENCE);
+                waits |= is_awaited;
+                if is_awaited && begun.elapsed() > UNTOLD && !std::mem::replace(&mut told, true) {
+                    let (namespace, identity) = (Untrusted::from(replica.0), Untrusted::from(&*replica.1));
+                    tracing::warn!(
+                        "waiting until replica {identity}, with its Leases in namespace {namespace}, is silent for long \
+                         enough: delete its Lease if that is no replica's"
+                    );
+                }
             }
         }
         if !waits {

@@ -27,7 +27,7 @@ use self::user::{Scale, USER};
 use self::verdict::{Outcome, Rules};
 use crate::ground::{Ground, Storage};
 use crate::report::{Env, write_text};
-use crate::stage::CommonArgs;
+use crate::stage::{BUILT_IN, CommonArgs};
 
 /// Leases that are quick to change hands, for the small scale.
 const QUICK: [&str; 6] = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
@@ -124,7 +124,10 @@ impl TenantArgs {
     /// Plays the attacks, prints a line for each, and writes the report.
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let (common, rules) = (self.common(), self.rules());
-        ensure!(common.replicas() > 0, "there is nothing to attack without replicas");
+        ensure!(
+            common.replicas() > 0 || (common.kubeconfig.is_some() && common.managed_by().is_none()),
+            "without replicas, another controller is attacked: --kubeconfig FILE --controller-name {BUILT_IN}"
+        );
         let mut ground =
             Ground::prepare_for(common.kubeconfig.as_deref(), Storage::Memory, Some(USER)).await?;
         let limited_rights = round::has_limited_rights(&ground).await?;

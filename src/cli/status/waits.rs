@@ -16,6 +16,7 @@ use kube::core::Request;
 use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout_at};
 
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
@@ -27,6 +28,9 @@ use crate::job::state::{JobState, Limits};
 
 /// Maximum number of pods that one report reads. Later Jobs show no wait if it depends on their pods.
 const MAX_PODS: usize = 20_000;
+/// How long one report looks for waits. Later Jobs show no wait if it depends on their pods or Events: others choose how many
+/// of those there are.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A refusal older than this no longer holds: creations are retried at least once a minute.
 const REFUSAL_AGE: SignedDuration = SignedDuration::from_mins(5);
 
@@ -61,19 +65,21 @@ enum Of {
 pub(super) struct Inquiry {
     client: Client,
     now: Timestamp,
+    until: Instant,
     pods_left: AtomicUsize,
 }
 
 impl Inquiry {
     /// An inquiry that has read no pods yet.
     pub(super) fn new(client: Client, now: Timestamp) -> Self {
-        Self { client, now, pods_left: AtomicUsize::new(MAX_PODS) }
+        Self { client, now, until: Instant::now() + PATIENCE, pods_left: AtomicUsize::new(MAX_PODS) }
     }
 
     /// Why no pod of the Job of this name is created; `None` if pods are created or the reason is unknown.
     pub(super) async fn why_named(&self, namespace: &str, name: &str) -> anyhow::Result<Option<Waiting>> {
         let jobs: Api<batch::Job> = Api::namespaced(self.client.clone(), namespace);
-        match jobs.get_opt(name).await? {
+        let Ok(found) = timeout_at(self.until, jobs.get_opt(name)).await else { return Ok(None) };
+        match found? {
             Some(job) => self.why(&job).await,
             None => Ok(None),
         }
@@ -90,10 +96,17 @@ impl Inquiry {
 
     /// The same of a Job that has been read.
     pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
-        let (mut state, finalizer) = match self.begin(job)? {
-            Of::Job(waiting) => return Ok(waiting),
-            Of::Pods(state, finalizer) => (state, finalizer),
-        };
+        match self.begin(job)? {
+            Of::Job(waiting) => Ok(waiting),
+            Of::Pods(state, finalizer) => {
+                let asked = timeout_at(self.until, self.ask(state, finalizer)).await;
+                asked.unwrap_or(Ok(None))
+            }
+        }
+    }
+
+    /// What the Job's pods and Events say.
+    async fn ask(&self, mut state: Box<JobState>, finalizer: &str) -> anyhow::Result<Option<Waiting>> {
         let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
         for pod in pods {
             let pod = pod.of_job(&state.job.spec.selector);
