@@ -229,24 +229,25 @@ fn annotation(random: &mut SmallRng) -> Value {
             ("yardmaster.dev/backoff", format!("{failures}@{}", pick(&TIMES, random)))
         }
         6 | 7 => {
-            let numbers = [
-                "0",
+            // Each is near the end of a type, some in sum.
+            let parts = [
+                "0s",
+                "1ns",
+                "1000ms",
+                "10m",
+                "-1s",
+                "x",
+                "1h",
                 "1",
-                "10",
-                "1000",
-                "999999999",
-                "1000000000",
-                "9223372036854775807",
-                "18446744073709551615",
+                "999999999y",
+                "1000000000ns",
+                "9223372036854775807s",
+                "18446744073709551615s",
+                "184467440 737095516 15s",
+                "584942417355y",
             ];
-            let part = |random: &mut SmallRng| {
-                format!(
-                    "{}{}",
-                    pick(&numbers, random),
-                    pick(&["s", "ns", "ms", "m", "h", "y", "", "-", "x"], random)
-                )
-            };
-            let parts: Vec<_> = (0..random.random_range(1..5)).map(|_| part(random)).collect();
+            let few = random.random_range(1..4);
+            let parts: Vec<_> = (0..few).map(|_| pick(&parts, random)).collect();
             (
                 *["yardmaster.dev/backoff-initial", "yardmaster.dev/backoff-max"].choose(random).unwrap(),
                 parts.join(" "),

@@ -5,7 +5,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
-use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
+use yardmaster::cluster::wire::{DecodeError, Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::gang_state::GangAnswer;
 use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
@@ -51,9 +51,13 @@ impl Target for Jobs {
 /// Shows a Job its pods, one after the other, at these seconds, and carries out what it wants.
 ///
 /// # Errors
-/// If a request is malformed.
+/// If a request is malformed, or the Job has a value at which its decoder panics.
 pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), String> {
-    let Ok(seen) = JobDecoder::new().decode(text.as_bytes()) else { return Ok(()) };
+    let seen = match JobDecoder::new().decode(text.as_bytes()) {
+        Ok(seen) => seen,
+        Err(DecodeError::Fault) => return Err("the decoder panics".into()),
+        Err(_) => return Ok(()),
+    };
     let Ok(job) = seen.job.clone() else { return Ok(()) };
     let limits = Limits { ttl_controller: true, gang_scheduling: true, ..Limits::default() };
     let mut state = JobState::new(job, limits);
