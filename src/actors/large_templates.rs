@@ -50,7 +50,7 @@ impl Requests {
             };
             match this.live_maker(extras, before).await {
                 Ok(maker) => {
-                    let creation = this.creation(maker.manifest(new));
+                    let creation = this.creation(maker.manifest(new), right);
                     this.run(async move {
                         let _permit = permit;
                         creation.await

@@ -179,16 +179,16 @@ impl Requests {
 
     /// Creates a pod.
     pub fn create(self: &Arc<Self>, pod: PodManifest) {
-        self.run(self.creation(pod));
+        self.run(self.creation(pod, self.creations.current()));
     }
 
-    /// The creation of a pod. It takes its place in the gate at once.
+    /// The creation of a pod by this right. It takes its place in the gate at once.
     pub(super) fn creation(
         self: &Arc<Self>,
         new: PodManifest,
+        right: Fence,
     ) -> impl Future<Output = JobInput> + Send + use<> {
         let place = new.place();
-        let right = self.creations.current();
         let order = Order { behind: new.behind(), fence: right.clone(), ..self.order(Priority::Create) };
         let write = Write::CreatePod { pod: new.clone() };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());

@@ -17,6 +17,7 @@ use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::cluster::answer_time::AnswerTime;
 use crate::sharding::ShardCount;
+use crate::sharding::lease::LONGEST_LEASE;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
@@ -125,6 +126,10 @@ impl ControllerArgs {
                     "{flag} {time}: must be less than {limit_flag} {limit}"
                 )));
             }
+        }
+        if self.lease_duration > LONGEST_LEASE {
+            let (time, limit) = (format_duration(self.lease_duration), format_duration(LONGEST_LEASE));
+            return Err(Failure::bad_input(format!("--lease-duration {time}: must be at most {limit}")));
         }
         Ok(ControllerConfig {
             controller_name: self.controller_name.clone(),

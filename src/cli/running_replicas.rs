@@ -11,12 +11,10 @@ use tokio::time::{Instant, sleep};
 
 use super::lists::objects;
 use super::untrusted::Untrusted;
-use crate::sharding::lease::{Heartbeat, LeaseRecord};
+use crate::sharding::lease::{Heartbeat, LONGEST_LEASE, LeaseRecord};
 
 /// Interval between reads of the heartbeats.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long a replica must be silent at most. Whoever may write Leases in some namespace chooses what they say.
-const LONGEST_SILENCE: Duration = Duration::from_secs(600);
 /// After so long, it is told who is waited for.
 const UNTOLD: Duration = Duration::from_secs(30);
 
@@ -65,7 +63,7 @@ pub(super) async fn until_no_replica_runs(
                 seen.insert(replica, (version, Instant::now()));
                 waits = true;
             } else {
-                let is_awaited = since.elapsed() < lease_duration.min(LONGEST_SILENCE);
+                let is_awaited = since.elapsed() < lease_duration.min(LONGEST_LEASE);
                 waits |= is_awaited;
                 if is_awaited && begun.elapsed() > UNTOLD && !std::mem::replace(&mut told, true) {
                     let (namespace, identity) = (Untrusted::from(replica.0), Untrusted::from(&*replica.1));
@@ -80,5 +78,43 @@ pub(super) async fn until_no_replica_runs(
             return Ok(());
         }
         sleep(PERIOD).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharding::lease::Holder;
+
+    fn beat(version: u64, lease_duration: Duration) -> Beat {
+        let holder = Holder { identity: "r".into(), session: "s".into() };
+        let heartbeat = Heartbeat { holder, version, lease_duration, leaving: false, loads: None };
+        Beat { namespace: "tenant".to_owned(), heartbeat }
+    }
+
+    async fn waits_for(lease_duration: Duration) -> u64 {
+        let begun = Instant::now();
+        let read = async || Ok(vec![beat(1, lease_duration)]);
+        assert!(until_no_replica_runs(read, async |_: &str| Ok(false)).await.is_ok());
+        begun.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_replica_is_awaited_for_its_lease_but_not_for_ever() {
+        assert_eq!(waits_for(Duration::from_secs(15)).await, 15);
+        assert_eq!(waits_for(Duration::from_secs(i32::MAX as u64)).await, 600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_renews_is_named() {
+        let renewals = std::sync::atomic::AtomicU64::new(0);
+        let read = async || {
+            let version = renewals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(vec![beat(version, Duration::from_secs(15))])
+        };
+        let error = until_no_replica_runs(read, async |_: &str| Ok(false)).await.err().map(|e| e.to_string());
+        assert!(
+            error.is_some_and(|error| error.contains("replica r runs, with its Leases in namespace tenant"))
+        );
     }
 }

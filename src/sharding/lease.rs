@@ -22,6 +22,9 @@ use serde_json::{Value, json};
 use super::hash::{ShardCount, ShardId};
 use super::loads::Loads;
 
+/// The longest duration of a replica's Leases. Commands wait no longer for one that is silent, whatever its Lease says: in its
+/// own namespace, a tenant may have the right to write one.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 /// Label of all Leases: their kind.
 pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
 /// Label of all Leases: the controller that they belong to, as [`controller_label`] of its name.

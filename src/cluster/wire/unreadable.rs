@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::decode::guarded;
 use super::meta::{Bare, Meta};
 use super::protobuf::Message as _;
 use super::text::Text;
@@ -72,25 +73,34 @@ impl Unreadable {
 
     /// The object in JSON that could not be read because of this error; `None` if not even its metadata can be.
     pub(crate) fn in_list(object: &[u8], error: &dyn std::error::Error) -> Option<Self> {
-        let bare: Bare<'_> = serde_json::from_slice(object).ok()?;
-        Self::of(&bare.metadata, error)
+        or_none(|| {
+            let bare: Bare<'_> = serde_json::from_slice(object).ok()?;
+            Self::of(&bare.metadata, error)
+        })
     }
 
     /// The object that this line of a watch says was created, changed or deleted.
     pub(crate) fn in_line(line: &[u8], error: &dyn std::error::Error) -> Option<Self> {
-        let line: Line<'_> = serde_json::from_slice(line).ok()?;
-        let has_left = match &*line.kind {
-            "ADDED" | "MODIFIED" => false,
-            "DELETED" => true,
-            _ => return None,
-        };
-        Some(Self { has_left, ..Self::of(&line.object.metadata, error)? })
+        or_none(|| {
+            let line: Line<'_> = serde_json::from_slice(line).ok()?;
+            let has_left = match &*line.kind {
+                "ADDED" | "MODIFIED" => false,
+                "DELETED" => true,
+                _ => return None,
+            };
+            Some(Self { has_left, ..Self::of(&line.object.metadata, error)? })
+        })
     }
 
     /// The object of this message in protobuf.
     pub(crate) fn in_message(message: &[u8], error: &dyn std::error::Error) -> Option<Self> {
-        Self::of(&Bare::read(message).ok()?.metadata, error)
+        or_none(|| Self::of(&Bare::read(message).ok()?.metadata, error))
     }
+}
+
+/// What the metadata says, unless reading it panics, too.
+fn or_none(read: impl FnOnce() -> Option<Unreadable>) -> Option<Unreadable> {
+    guarded(|| Ok(read())).unwrap_or(None)
 }
 
 /// The Job that the labels of a pod name.

@@ -498,6 +498,7 @@ impl PodSet {
     /// is used up: an owner that knew the object as a pod of the Job goes on with the next one, too.
     pub fn name_taken(&mut self, place: Place) {
         self.create_answered(place, None);
+        self.unmade.remove(&place.number);
         self.remember_place(place);
     }
 
