@@ -31,13 +31,14 @@ use uuid::Uuid;
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
+use yardmaster::job::limits::Limits;
 use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::plan::Plan;
 use yardmaster::job::pod::{IndexFailures, MaxRestarts, NewPod, Phase, Place, Pod};
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::spec::Job;
-use yardmaster::job::state::{Changed, Created, JobState, Limits};
+use yardmaster::job::state::{Changed, Created, JobState};
 use yardmaster::job::status::{JobStatus, Uncounted};
 use yardmaster::job::uid::{Uid, UidSet};
 

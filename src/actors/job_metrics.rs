@@ -447,7 +447,7 @@ mod tests {
                 false,
             ),
         ] {
-            let mut state = JobState::new(job, crate::job::state::Limits::default());
+            let mut state = JobState::new(job, crate::job::limits::Limits::default());
             state.pods_listed(&UidSet::default(), 0);
             let expected = handled_by_rule.then_some(PodFailureAction::Ignore);
             assert_eq!(handled(&state, &pod), expected, "{name}");

@@ -45,7 +45,7 @@ use super::rate::Rate;
 use super::supervision::supervised;
 use super::transport::Transport;
 use super::wire::PodDecoder;
-use crate::job::state::Pace;
+use crate::job::limits::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::QueueLabels;

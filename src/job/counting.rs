@@ -18,12 +18,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::end::{End, condition};
+use super::limits::Pace;
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::Phase;
 use super::pod_set::{Gauges, PodSet};
 use super::saturating::end_of_wait;
 use super::spec::Completion;
-use super::state::{JobState, Pace, StatusTurn};
+use super::state::{JobState, StatusTurn};
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};

@@ -29,7 +29,7 @@
 //! | ours: a finished Job needs no actor | [`passivation`] | |
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
-//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`],
+//! [`plan`] is what the rules decide, [`state`] what they know, [`limits`] what bounds it. [`uid`], [`names`], [`index_set`],
 //! [`second`], [`short_text`], [`duration_text`] and [`tidying`] are what they share.
 
 pub mod adoption;
@@ -44,6 +44,7 @@ pub mod gang_state;
 pub mod index_set;
 pub mod job_id;
 pub(crate) mod json;
+pub mod limits;
 pub mod manage;
 pub mod manifest;
 pub mod names;

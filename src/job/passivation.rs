@@ -3,9 +3,10 @@
 
 use jiff::Timestamp;
 
+use super::limits::Limits;
 use super::pod::{Phase, Pod};
 use super::spec::Job;
-use super::state::{JobState, Limits};
+use super::state::JobState;
 use super::ttl;
 use crate::mutants::{Mutant, is};
 

@@ -1,17 +1,19 @@
 //! All that is known of one Job while it is managed.
 
 mod adoptions;
+mod answers;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
+use self::answers::Finds;
+pub use self::answers::{Changed, Created};
 use super::adoption::Claimant;
 use super::backoff::extend;
 use super::exponential::Exponential;
-use super::gang_state::{Gang, GangAnswer};
-use super::options::PodBackoff;
+use super::gang_state::Gang;
+use super::limits::{Limits, Pace};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -26,68 +28,6 @@ use crate::mutants::{Mutant, is};
 
 /// Most pods that have left the watch and that are remembered, of one Job.
 const MAX_LEFT: usize = 256;
-
-/// Settings that hold for all Jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Back-off between failed pods.
-    pub pod_failure_backoff: PodBackoff,
-    /// Back-off after refused requests.
-    pub api_backoff: Exponential,
-    /// Most UIDs that a status may list in `uncountedTerminatedPods`.
-    pub max_uncounted_pods: usize,
-    /// Most creations of one Job under way at once, and as many other requests about its pods.
-    pub max_pods_per_sync: usize,
-    /// Longest time that a status change may wait for others to share its write.
-    pub batch_period: Duration,
-    /// How long a failed pod waits for others to be evaluated together with it, while some are active that may
-    /// end the Job. Failing the Job or starting a replacement cannot be undone.
-    pub debounce_period: Duration,
-    /// Whether finished Jobs are deleted after their TTL.
-    pub ttl_controller: bool,
-    /// Whether Jobs whose pods all run at once are scheduled as a gang.
-    pub gang_scheduling: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            pod_failure_backoff: PodBackoff::default(),
-            api_backoff: Exponential::API_REQUEST,
-            max_uncounted_pods: 500,
-            max_pods_per_sync: 500,
-            batch_period: Duration::from_secs(1),
-            debounce_period: Duration::from_secs(1),
-            ttl_controller: false,
-            gang_scheduling: false,
-        }
-    }
-}
-
-/// How much one Job may request while it shares the write gate with others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// Creations under way at once, and as many other requests about pods.
-    pub at_once: usize,
-    /// Least time between two statuses that report progress or record pods, unless the end of the Job waits for them.
-    pub status_period: Duration,
-    /// How long the start of a Job waits for what follows. A Job that ends within that time needs one write less.
-    pub start_period: Duration,
-}
-
-/// Divisor of the batch period: the start of a Job waits for this share of it at least.
-const START_SHARE: u32 = 5;
-
-impl Pace {
-    /// The pace of a Job that has the gate to itself.
-    pub(super) fn free(limits: Limits) -> Self {
-        Self {
-            at_once: limits.max_pods_per_sync,
-            status_period: limits.batch_period,
-            start_period: limits.batch_period / START_SHARE,
-        }
-    }
-}
 
 /// The wait of a status change for what may join it.
 #[derive(Clone, Copy, Debug)]
@@ -147,22 +87,6 @@ pub struct JobState {
     pub(super) pod_retries: PodRetries,
 }
 
-/// Ended pods that creations have found and the watch had not shown, since a pod was last created.
-///
-/// ```text
-///        found          live list
-///  None ───────> Found ───────────> Listed ──> each further find takes the back-off
-///    ^                                 │
-///    └───────── a pod is created ──────┘
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finds {
-    None,
-    Found,
-    /// A live list has shown all pods since. Creations can find others only if the list was wrong.
-    Listed,
-}
-
 /// The status that may be written once between two that are a period apart: it counts released pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
@@ -193,39 +117,6 @@ pub(super) struct UnevaluatedFailures {
     /// When we learnt of the last of them.
     pub(super) last: Timestamp,
     pods: usize,
-}
-
-/// The outcome of a creation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Created {
-    /// The pod exists: created now.
-    Pod(Box<Pod>),
-    /// The pod exists already, under its name and with our Job as owner: the answer to its creation was lost, or another
-    /// owner of the Job has created it.
-    Found(Box<Pod>),
-    /// The name belongs to something else.
-    NameTaken,
-    /// Refused.
-    Refused,
-    /// Wanted no more before it left.
-    Withdrawn,
-    /// There was no answer in time: the pod may exist, now or soon.
-    Lost,
-    /// The namespace is being deleted: nothing can be created, and no event reports it.
-    NamespaceTerminating,
-}
-
-/// The outcome of a change of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
-    /// The pod as it is now.
-    Pod(Box<Pod>),
-    /// The pod has no tracking finalizer any more.
-    Released,
-    /// The pod does not exist.
-    Gone,
-    /// Refused, or the outcome is unknown.
-    Refused,
 }
 
 impl JobState {
@@ -550,150 +441,5 @@ impl JobState {
         let Gauges { active, terminating, .. } = self.pods.gauges();
         let shows_none = active + terminating == 0;
         self.job.status.start_time.is_none() && shows_none && self.pods.pending_creates() > 0
-    }
-
-    /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at all. There may be
-    /// other pods that the watch has not shown either: the answers to their creations were lost, or another owner of the Job
-    /// has created them. Until they are known, the end of this one must not decide about the Job.
-    pub fn outruns_watch(&self, place: Place, answer: &Created) -> bool {
-        let has_ended = |pod: &Pod| pod.phase.is_final() || pod.is_failed(self.job.spec.replace_only_failed);
-        matches!(answer, Created::Found(pod) if has_ended(pod)) && self.pods.awaits(place)
-    }
-
-    /// Takes in the answer to a creation.
-    pub fn created(&mut self, place: Place, answer: Created, now: Timestamp) {
-        let is_taken = matches!(answer, Created::Found(_) | Created::NameTaken);
-        match answer {
-            Created::Lost => _ = self.lost_creations.insert(place),
-            Created::Pod(_) | Created::Found(_) | Created::NameTaken => {
-                _ = self.lost_creations.remove(&place)
-            }
-            Created::Refused | Created::Withdrawn | Created::NamespaceTerminating => {}
-        }
-        let leads_nowhere = self.finds_another(place, &answer);
-        match answer {
-            Created::Pod(pod) | Created::Found(pod) => {
-                if leads_nowhere {
-                    self.creation_refused(now);
-                } else {
-                    self.slow_start.accepted();
-                    self.create_retry.accepted();
-                }
-                self.pods.create_answered(place, Some(pod.read_at(now)));
-            }
-            // The API server does not hinder the Job, and there may be as many such names as it has had pods.
-            Created::NameTaken => {
-                self.slow_start.accepted();
-                self.pods.name_taken(place);
-            }
-            Created::Withdrawn => self.pods.create_answered(place, None),
-            Created::Refused | Created::Lost | Created::NamespaceTerminating => {
-                self.creation_refused(now);
-                self.pods.create_answered(place, None);
-            }
-        }
-        // The next creation at the index would ask for the same name again, and get the same answer.
-        if is_taken
-            && self.job.spec.completion.indexes().is_some()
-            && self.pods.next_at(place.number) == place
-        {
-            self.create_retry.refused(self.limits.api_backoff, now);
-        }
-        self.note_ended(now);
-    }
-
-    fn creation_refused(&mut self, now: Timestamp) {
-        self.slow_start.refused();
-        self.create_retry.refused(self.limits.api_backoff, now);
-    }
-
-    /// Records whether a creation has found an ended pod that the watch had not shown. True if a live list should have shown
-    /// that pod: without a pause, creations and lists could follow each other for ever.
-    fn finds_another(&mut self, place: Place, answer: &Created) -> bool {
-        if matches!(answer, Created::Pod(_)) {
-            self.finds = Finds::None;
-        }
-        if !self.outruns_watch(place, answer) {
-            return false;
-        }
-        if self.finds == Finds::None {
-            self.finds = Finds::Found;
-        }
-        self.finds == Finds::Listed
-    }
-
-    /// Takes in the answer to a request about the Job's gang.
-    pub fn gang_answered(&mut self, answer: GangAnswer, now: Timestamp) {
-        if answer == GangAnswer::Refused {
-            self.create_retry.refused(self.limits.api_backoff, now);
-        }
-        self.gang.answered(answer);
-    }
-
-    /// Takes in the answer to a pod's deletion or to the removal of its finalizer.
-    pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
-        let pruned = self.pods.is_counted_leaving(uid);
-        self.pods.set_flight(uid, PendingRequest::None);
-        if answer == Changed::Refused {
-            let pods = &self.pods;
-            self.pod_retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
-        } else {
-            self.pod_retries.accepted(uid);
-        }
-        match answer {
-            Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),
-            Changed::Pod(pod) => _ = self.pods.observe(pod.read_at(now), Source::Answer),
-            Changed::Released => self.pods.answered_released(uid),
-            Changed::Gone => self.pods.answered_gone(uid),
-            Changed::Refused if is(Mutant::RefusedReleaseTakenForDone) => self.pods.answered_released(uid),
-            Changed::Refused => {}
-        }
-        self.note_ended(now);
-    }
-
-    /// Takes in that a status may be sent. It is composed by the next plan.
-    pub fn status_turn_came(&mut self) {
-        self.status_turn = StatusTurn::Here;
-    }
-
-    /// Takes in that the status that is due may not be sent now.
-    pub fn status_turn_refused(&mut self, now: Timestamp) {
-        self.status_turn = StatusTurn::NotAsked;
-        self.write_retry.refused(self.limits.api_backoff, now);
-    }
-
-    /// Takes in that the status was written; the resulting Job has been observed before.
-    pub fn status_written(&mut self, now: Timestamp) {
-        self.status_in_flight = false;
-        if self.between == Between::Writing {
-            self.between = Between::Written;
-        } else {
-            (self.status_written, self.between) = (Some(now), Between::Free);
-        }
-        self.write_retry.accepted();
-    }
-
-    /// Records that the status was not written. After a conflict the Job must be read again before the next plan, so the
-    /// first few need no back-off.
-    pub fn status_refused(&mut self, conflict: bool, now: Timestamp) {
-        self.status_in_flight = false;
-        if self.between == Between::Writing {
-            self.between = Between::Free;
-        }
-        match conflict {
-            true => self.write_retry.conflicted(self.limits.api_backoff, now),
-            false => self.write_retry.refused(self.limits.api_backoff, now),
-        }
-    }
-
-    /// Takes in that the Job was not deleted, since its TTL has not expired.
-    pub fn deletion_not_due(&mut self) {
-        self.deletion_in_flight = false;
-    }
-
-    /// Takes in that the deletion of the Job was not accepted.
-    pub fn deletion_refused(&mut self, now: Timestamp) {
-        self.deletion_in_flight = false;
-        self.write_retry.refused(self.limits.api_backoff, now);
     }
 }

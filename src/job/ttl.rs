@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 
+use super::limits::Limits;
 use super::plan::Plan;
 use super::saturating::after;
 use super::spec::Job;
-use super::state::{JobState, Limits};
+use super::state::JobState;
 use crate::mutants::{Mutant, is};
 
 /// When the TTL expires, if the Job is ours to delete. The TTL begins at the transition of the terminal

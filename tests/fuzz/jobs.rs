@@ -7,12 +7,13 @@ use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use yardmaster::cluster::wire::{DecodeError, Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::gang_state::GangAnswer;
+use yardmaster::job::limits::Limits;
 use yardmaster::job::manifest::{Extras, Maker};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::pod::Pod;
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::spec::Job;
-use yardmaster::job::state::{Changed, Created, JobState, Limits};
+use yardmaster::job::state::{Changed, Created, JobState};
 
 use crate::driver::{Target, fuzz};
 use crate::{mutate, recorded};

@@ -10,9 +10,10 @@ use super::cluster::{ATTEMPTS, Cluster};
 use super::found::JobWithPods;
 use crate::cluster::gate::{Answer, Write, WriteError};
 use crate::cluster::wire::{ObservedJob, status_patch, untrack_patch, untrack_unchanged_patch};
+use crate::job::limits::Limits;
 use crate::job::pod::{Pod, PodRef};
 use crate::job::reconcile::reconcile;
-use crate::job::state::{Changed, JobState, Limits};
+use crate::job::state::{Changed, JobState};
 use crate::job::status::JobStatus;
 use crate::job::uid::UidSet;
 

@@ -20,11 +20,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
+use crate::job::limits::Limits;
 use crate::job::names::{BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER};
 use crate::job::plan::Wait;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
-use crate::job::state::{JobState, Limits};
+use crate::job::state::JobState;
 
 /// Maximum number of pods that one report reads. Later Jobs show no wait if it depends on their pods.
 const MAX_PODS: usize = 20_000;

@@ -8,11 +8,11 @@ use super::fixture::{job, template, with};
 use super::owner::{Fortune, Owner};
 use super::world::World;
 use crate::job::index_set::IndexSet;
+use crate::job::limits::Limits;
 use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
 use crate::job::spec::{
     Completion, Job, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
-use crate::job::state::Limits;
 use crate::job::uid::Uid;
 
 /// Exit codes that the rules of [`jobs`] distinguish.

@@ -4,13 +4,14 @@
 
 use super::ends::exits;
 use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, with};
+use crate::job::limits::Limits;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{
     Completion, Job, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
-use crate::job::state::{JobState, Limits};
+use crate::job::state::JobState;
 use crate::job::status::ConditionKind;
 use crate::job::uid::UidSet;
 

@@ -9,12 +9,13 @@ use proptest::test_runner::{Config, RngSeed};
 use serde_json::value::RawValue;
 
 use crate::job::end::condition;
+use crate::job::limits::Limits;
 use crate::job::options::Options;
 use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
 use crate::job::pod_name::pod_name;
 use crate::job::selector::Selector;
 use crate::job::spec::{Completion, Job, JobSpec};
-use crate::job::state::{JobState, Limits};
+use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;

@@ -2,10 +2,11 @@
 
 use super::fixture::{at, but, ended, job, placed, pod, running, state};
 use crate::job::end;
+use crate::job::limits::Limits;
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, Created, JobState, Limits};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{Condition, ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
 

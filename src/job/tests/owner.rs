@@ -2,12 +2,13 @@
 //! answers are lost.
 
 use super::world::{PodEvent, World};
+use crate::job::limits::Limits;
 use crate::job::plan::{Plan, PodDeletion};
 use crate::job::pod::Place;
 use crate::job::pod::{NewPod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
-use crate::job::state::{Changed, Created, JobState, Limits};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 

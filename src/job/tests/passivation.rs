@@ -7,11 +7,12 @@ use proptest::prelude::*;
 
 use super::fixture::{at, at_index, but, cases, job, pod, with};
 use crate::job::end::condition;
+use crate::job::limits::Limits;
 use crate::job::passivation::{NextLook, can_passivate, concerns, next_look};
 use crate::job::pod::{Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, JobState, Limits};
+use crate::job::state::{Changed, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::UidSet;
 

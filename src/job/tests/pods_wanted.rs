@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use super::fixture::{at, at_index, at_ordinal, but, ended, job, running, state, uids, with};
 use crate::job::index_set::IndexSet;
+use crate::job::limits::Pace;
 use crate::job::plan::{Plan, Wait};
 use crate::job::pod::NewPod;
 use crate::job::pod::{BackoffRecord, IndexFailures, Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
-use crate::job::state::{Changed, Created, JobState, Pace};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, Uncounted};
 
 fn started(mut job: Job) -> Job {

@@ -6,9 +6,9 @@ use super::acts::{Act, act, jobs, limits, user_act};
 use super::fixture::cases;
 use super::owner::Owner;
 use super::world::World;
+use crate::job::limits::Limits;
 use crate::job::pod::{Phase, Pod};
 use crate::job::spec::Job;
-use crate::job::state::Limits;
 use crate::job::uid::Uid;
 
 /// Most plans in a row until one is idle, while nothing but their requests happens.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
 use crate::job::end::condition;
 use crate::job::exponential::Exponential;
+use crate::job::limits::Pace;
 use crate::job::plan::Wait;
 use crate::job::pod::{BackoffRecord, Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, Created, JobState, Pace};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::uid::{Uid, UidSet};
 

@@ -8,12 +8,13 @@ use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, state
 use crate::job::counting::{Due, Next, due, urgency};
 use crate::job::end::condition;
 use crate::job::index_set::IndexSet;
+use crate::job::limits::{Limits, Pace};
 use crate::job::plan::{Urgency, Wait};
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
-use crate::job::state::{Changed, Created, JobState, Limits, Pace};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
 
