@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::actors::test_hooks::{PartHook, ReconcileHook, ShardHook, TestHooks};
 use yardmaster::actors::{ControllerConfig, FeatureGates};
-use yardmaster::job::names::BUILT_IN_CONTROLLER;
+use yardmaster::job::names::{BUILT_IN_CONTROLLER, CONTROLLER_UID_LABEL};
 use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::{InProcessConfig, Snapshot};
 
@@ -333,8 +333,10 @@ impl World {
         if self.restarts_replicas() {
             return Some(PATIENCE);
         }
-        // What has lost all labels while nobody owned it is looked for once an hour.
-        let is_bare = |pod: &PodFacts| pod.is_tracked() && pod.object["metadata"]["labels"].is_null();
+        // What no watch shows and nobody owned is looked for, where lists take long once an hour.
+        let is_bare = |pod: &PodFacts| {
+            pod.is_tracked() && !pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
+        };
         let waits = Checks::wait_for_finalizers(self.now, &self.plan, &self.ledger)
             && self.ledger.pods.values().any(is_bare);
         (waits && !std::mem::replace(&mut self.has_waited, true)).then_some(HOUR + PATIENCE)

@@ -143,10 +143,7 @@ pub(super) fn foreign(ledger: &Ledger) -> impl Iterator<Item = &PodFacts> {
         let is_claimed = pod.name().1.starts_with(POD);
         is_claimed && pod.is_tracked() && pod.job.as_ref().is_none_or(|job| !ledger.jobs.contains_key(job))
     };
-    ledger.pods.values().filter(is_foreign).filter(|pod| {
-        // Where lists take long, pods without these labels are listed only once an hour.
-        pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string() || is_shown(pod)
-    })
+    ledger.pods.values().filter(is_foreign).filter(|pod| is_shown(pod))
 }
 
 /// Whether there has ever been a pod of this name.
@@ -154,8 +151,9 @@ fn was_there(ledger: &Ledger, namespace: &str, name: &str) -> bool {
     ledger.pods.values().any(|pod| pod.name() == (namespace, name))
 }
 
+/// Whether the watches of shards show a pod. Others are looked for, where lists take long only once an hour.
 fn is_shown(pod: &PodFacts) -> bool {
-    pod.shard_label().is_some()
+    pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
 }
 
 /// Whether a Job waits for its first status.

@@ -203,6 +203,8 @@ fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Optio
 
 /// How long a success that ends a Job waits for others at least, and how long all of them wait at most.
 const TOGETHER: (Duration, Duration) = (Duration::from_millis(700), Duration::from_millis(2_500));
+/// How long news of an end are on their way at most, where nothing delays them.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// What is wrong with the announcement that a success policy is met: another pod may end in a moment, being deleted or not, and its
 /// failure would count for more.
@@ -215,7 +217,7 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
     let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
     let age = |at: Time| author.sent_at.since(at + lag);
     let ends = ledger.pods_of(uid).filter(|pod| !pod.meddled).filter_map(|pod| pod.end);
-    let ends = ends.filter(|end| end.at + lag <= author.sent_at);
+    let ends = ends.filter(|end| end.at + lag + ON_ITS_WAY <= author.sent_at);
     let recent: Vec<_> = ends.filter(|end| age(end.at) < 2 * TOGETHER.1).collect();
     let waits = recent.iter().all(|end| age(end.at) < TOGETHER.1);
     let last = recent.iter().filter(|end| end.succeeded).map(|end| end.at).max()?;
