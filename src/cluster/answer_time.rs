@@ -100,12 +100,12 @@ impl AnswerTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal = Some((took, until));
     }
 
-    /// The [time](Self::get), or that of the replica's own Leases, if that is shorter: no tenant can lengthen it, also where
-    /// nobody else writes.
+    /// The [time](Self::get), but not much longer than the last renewal of the replica's own Leases took: no tenant can lengthen
+    /// that, also where nobody else writes. It may be some seconds old, and the API server may have got more to do since.
     pub fn without_tenants(&self) -> Duration {
         let (now, renewal) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal);
-        let renewal = renewal.filter(|(_, until)| now < *until).map(|(took, _)| took);
-        renewal.map_or(self.at(now), |took| took.min(self.at(now)))
+        let longest = renewal.filter(|(_, until)| now < *until).map(|(took, _)| took * CONGESTED);
+        longest.map_or(self.at(now), |longest| longest.min(self.at(now)))
     }
 
     /// Whether the API server has too much to do: other writes than creations take much longer than the quickest of them in
@@ -275,7 +275,7 @@ mod tests {
         }
         assert_eq!((time.get(), time.without_tenants()), (ms(300), ms(300)), "nobody knows better");
         time.renewed(ms(4));
-        assert_eq!((time.get(), time.without_tenants()), (ms(300), ms(4)));
+        assert_eq!((time.get(), time.without_tenants()), (ms(300), ms(32)));
         tokio::time::advance(RENEWAL).await;
         assert_eq!(time.without_tenants(), time.get());
     }
