@@ -333,7 +333,7 @@ impl World {
         if self.restarts_replicas() {
             return Some(PATIENCE);
         }
-        // What no watch shows and nobody owned is looked for, where lists take long once an hour.
+        // A pod that no watch shows is looked for. Where lists take long, that is once an hour.
         let is_bare = |pod: &PodFacts| {
             pod.is_tracked() && !pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
         };

@@ -39,7 +39,7 @@ pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Res
 }
 
 /// Waits until replicas that leave have left, and until those that have died have been silent for their lease
-/// duration. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases.
+/// duration, ten minutes at most. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases.
 pub(super) async fn until_no_replica_runs(
     read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
     ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
@@ -54,7 +54,7 @@ pub(super) async fn until_no_replica_runs(
             let (known, since) = *seen.entry(replica.clone()).or_insert((version, Instant::now()));
             if known != version {
                 anyhow::ensure!(
-                    leaving || ends(&replica.0).await?,
+                    (leaving && begun.elapsed() <= LONGEST_LEASE) || ends(&replica.0).await?,
                     "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
                      scaling their Deployment to 0, or delete its Lease if that is no replica's",
                     Untrusted::from(&*replica.1),
@@ -105,12 +105,15 @@ mod tests {
         assert_eq!(waits_for(Duration::from_secs(i32::MAX as u64)).await, 600);
     }
 
+    /// It may say that it leaves, and stay.
     #[tokio::test(start_paused = true)]
     async fn one_that_renews_is_named() {
-        let renewals = std::sync::atomic::AtomicU64::new(0);
+        let (begun, renewals) = (Instant::now(), std::sync::atomic::AtomicU64::new(0));
         let read = async || {
             let version = renewals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            Ok(vec![beat(version, Duration::from_secs(15))])
+            let mut beat = beat(version, Duration::from_secs(15));
+            beat.heartbeat.leaving = begun.elapsed() > Duration::ZERO;
+            Ok(vec![beat])
         };
         let error = until_no_replica_runs(read, async |_: &str| Ok(false)).await.err().map(|e| e.to_string());
         assert!(

@@ -1,4 +1,4 @@
-//! How the actor takes in its inputs.
+//! What each input of the actor changes.
 
 use std::sync::Arc;
 
@@ -105,8 +105,8 @@ impl JobActor {
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict { sent, read } => {
-                // What is no newer explains no conflict, and leads to the next: a restored etcd, or a webhook that
-                // answers with 409. So does a Job of an unknown mode, which is not taken in.
+                // A reading that is no newer does not explain the conflict, and the next write meets it again: etcd was
+                // restored, or a webhook answers with 409. A Job of an unknown mode is not taken in, so the same is true.
                 let explains = |job: &Arc<ObservedJob>| job.job.is_ok() && job.version.order() > sent;
                 let is_explained = read.as_ref().is_some_and(explains);
                 self.state.status_refused(is_explained, now);
@@ -117,7 +117,7 @@ impl JobActor {
                 self.caught_up = true;
                 match job {
                     Some(job) => self.observe_live(job),
-                    // The watch has yet to show that it is gone. Until then it gets no more pods.
+                    // The Job is gone. It gets no pods until the watch shows that, too.
                     None => self.state.job_leaves(),
                 }
             }
