@@ -29,7 +29,7 @@ use super::console;
 use super::controller::lease_namespace;
 use super::job_view::{JobView, all_jobs};
 use super::lists::{metadata, objects};
-use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
+use super::running_replicas::{Beat, Silence, heartbeats};
 use crate::actors::ControllerConfig;
 use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::transport::client;
@@ -104,8 +104,9 @@ impl Resharding {
         if before.is_some_and(|layout| layout.shards == self.to && layout.resharding_to.is_none()) {
             return Ok(format!("There are {to} shards already."));
         }
+        let mut silence = Silence::default();
         if !self.force {
-            self.wait_until_no_replica_runs().await?;
+            self.wait_until_no_replica_runs(&mut silence).await?;
             anyhow::ensure!(
                 before.is_some(),
                 "no number of shards is recorded in namespace {}: give the --lease-namespace of the replicas, or \
@@ -122,7 +123,7 @@ impl Resharding {
         };
         let marked = self.write(&mark).await?;
         // A replica may have started before the mark was written; it sees the mark, and ends.
-        self.wait_until_no_replica_runs().await?;
+        self.wait_until_no_replica_runs(&mut silence).await?;
         let Labelled { pods, refused } = self.label_pods(&owners).await?;
         self.delete_claims_beyond().await?;
         self.write(&Layout { version: marked, shards: self.to, resharding_to: None }).await?;
@@ -173,9 +174,9 @@ impl Resharding {
     }
 
     /// Waits until no replica runs. One that has its Leases where we look may still be about to see the mark.
-    async fn wait_until_no_replica_runs(&self) -> anyhow::Result<()> {
+    async fn wait_until_no_replica_runs(&self, silence: &mut Silence) -> anyhow::Result<()> {
         let ends = async |namespace: &str| Ok(namespace == self.namespace && self.is_marked().await?);
-        until_no_replica_runs(async || self.heartbeats().await, ends).await
+        silence.until_no_replica_runs(async || self.heartbeats().await, ends).await
     }
 
     /// Whether the layout says that the number is being changed, so that replicas end.

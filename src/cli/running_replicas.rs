@@ -15,6 +15,8 @@ use crate::sharding::lease::{Heartbeat, LONGEST_LEASE, LeaseRecord};
 
 /// Interval between reads of the heartbeats.
 const PERIOD: Duration = Duration::from_millis(500);
+/// A replica that has died just before is silent for long enough by then.
+const LONGEST_WAIT: Duration = LONGEST_LEASE.saturating_add(Duration::from_secs(60));
 /// After so long, it is told who is waited for.
 const UNTOLD: Duration = Duration::from_secs(30);
 
@@ -38,51 +40,64 @@ pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Res
     Ok(listed.iter().filter_map(beat).collect())
 }
 
-/// Waits until replicas that leave have left, and until those that have died have been silent for their lease
-/// duration, ten minutes at most. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases.
-pub(super) async fn until_no_replica_runs(
-    read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
-    ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
-) -> anyhow::Result<()> {
-    let mut seen: HashMap<(String, Arc<str>), (u64, Instant)> = HashMap::new();
-    let (begun, mut told) = (Instant::now(), false);
-    loop {
-        let mut waits = false;
-        for Beat { namespace, heartbeat } in read().await? {
-            let Heartbeat { holder, version, lease_duration, leaving, .. } = heartbeat;
-            let replica = (namespace, holder.identity);
-            let (known, since) = *seen.entry(replica.clone()).or_insert((version, Instant::now()));
-            if known != version {
+/// The replicas that were seen, each with its heartbeat and since when that is the same.
+#[derive(Default)]
+pub(super) struct Silence {
+    seen: HashMap<(String, Arc<str>), (u64, Instant)>,
+    told: bool,
+}
+
+impl Silence {
+    /// Waits until replicas that leave have left, and until those that have died have been silent for their lease
+    /// duration. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases. Fails as
+    /// well if one is not silent after eleven minutes, so that nobody who writes Leases makes it wait for ever.
+    pub(super) async fn until_no_replica_runs(
+        &mut self,
+        read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
+        ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let mut waits = false;
+            for Beat { namespace, heartbeat } in read().await? {
+                let Heartbeat { holder, version, lease_duration, leaving, .. } = heartbeat;
+                let replica = (namespace, holder.identity);
+                let (known, since) = *self.seen.entry(replica.clone()).or_insert((version, Instant::now()));
+                let is_renewed = known != version;
+                if !is_renewed && since.elapsed() >= lease_duration.min(LONGEST_LEASE) {
+                    continue;
+                }
                 anyhow::ensure!(
-                    (leaving && begun.elapsed() <= LONGEST_LEASE) || ends(&replica.0).await?,
+                    begun.elapsed() < LONGEST_WAIT && (!is_renewed || leaving || ends(&replica.0).await?),
                     "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
                      scaling their Deployment to 0, or delete its Lease if that is no replica's",
                     Untrusted::from(&*replica.1),
                     Untrusted::from(&*replica.0)
                 );
-                seen.insert(replica, (version, Instant::now()));
-                waits = true;
-            } else {
-                let is_awaited = since.elapsed() < lease_duration.min(LONGEST_LEASE);
-                waits |= is_awaited;
-                if is_awaited && begun.elapsed() > UNTOLD && !std::mem::replace(&mut told, true) {
-                    let (namespace, identity) = (Untrusted::from(replica.0), Untrusted::from(&*replica.1));
+                if begun.elapsed() > UNTOLD && !std::mem::replace(&mut self.told, true) {
+                    let (namespace, identity) = (Untrusted::from(&*replica.0), Untrusted::from(&*replica.1));
                     tracing::warn!(
                         "waiting until replica {identity}, with its Leases in namespace {namespace}, is silent for long \
                          enough: delete its Lease if that is no replica's"
                     );
                 }
+                if is_renewed {
+                    self.seen.insert(replica, (version, Instant::now()));
+                }
+                waits = true;
             }
+            if !waits {
+                return Ok(());
+            }
+            sleep(PERIOD).await;
         }
-        if !waits {
-            return Ok(());
-        }
-        sleep(PERIOD).await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::sharding::lease::Holder;
 
@@ -92,32 +107,50 @@ mod tests {
         Beat { namespace: "tenant".to_owned(), heartbeat }
     }
 
-    async fn waits_for(lease_duration: Duration) -> u64 {
+    async fn waits(
+        silence: &mut Silence,
+        read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
+    ) -> (u64, String) {
         let begun = Instant::now();
-        let read = async || Ok(vec![beat(1, lease_duration)]);
-        assert!(until_no_replica_runs(read, async |_: &str| Ok(false)).await.is_ok());
-        begun.elapsed().as_secs()
+        let result = silence.until_no_replica_runs(read, async |_: &str| Ok(false)).await;
+        (begun.elapsed().as_secs(), result.err().map(|e| e.to_string()).unwrap_or_default())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_replica_is_awaited_for_its_lease_but_not_for_ever() {
-        assert_eq!(waits_for(Duration::from_secs(15)).await, 15);
-        assert_eq!(waits_for(Duration::from_secs(i32::MAX as u64)).await, 600);
+    async fn a_silent_replica_is_awaited_for_its_lease_once_but_not_for_ever() {
+        for (lease, awaited) in [(15, 15), (i32::MAX as u64, 600)] {
+            let mut silence = Silence::default();
+            let read = async || Ok(vec![beat(1, Duration::from_secs(lease))]);
+            assert_eq!(waits(&mut silence, read).await, (awaited, String::new()));
+            assert_eq!(waits(&mut silence, read).await, (0, String::new()));
+        }
     }
 
     /// It may say that it leaves, and stay.
     #[tokio::test(start_paused = true)]
     async fn one_that_renews_is_named() {
-        let (begun, renewals) = (Instant::now(), std::sync::atomic::AtomicU64::new(0));
+        let (begun, renewals) = (Instant::now(), AtomicU64::new(0));
         let read = async || {
-            let version = renewals.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let mut beat = beat(version, Duration::from_secs(15));
+            let mut beat = beat(renewals.fetch_add(1, Ordering::Relaxed), Duration::from_secs(15));
             beat.heartbeat.leaving = begun.elapsed() > Duration::ZERO;
             Ok(vec![beat])
         };
-        let error = until_no_replica_runs(read, async |_: &str| Ok(false)).await.err().map(|e| e.to_string());
-        assert!(
-            error.is_some_and(|error| error.contains("replica r runs, with its Leases in namespace tenant"))
-        );
+        let (waited, error) = waits(&mut Silence::default(), read).await;
+        assert!(error.contains("replica r runs, with its Leases in namespace tenant"), "{error}");
+        assert!((0..=660).contains(&waited), "{waited}");
+    }
+
+    /// The identity is what the author of the Lease says.
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_another_name_each_time_is_not_awaited_for_ever() {
+        let names = AtomicU64::new(0);
+        let read = async || {
+            let mut beat = beat(1, Duration::from_secs(15));
+            beat.heartbeat.holder.identity = names.fetch_add(1, Ordering::Relaxed).to_string().into();
+            Ok(vec![beat])
+        };
+        let (waited, error) = waits(&mut Silence::default(), read).await;
+        assert!(error.contains("runs, with its Leases in namespace tenant"), "{error}");
+        assert_eq!(waited, 660);
     }
 }

@@ -9,7 +9,7 @@ use kube::api::Api;
 use super::found::Orphan;
 use crate::actors::ControllerConfig;
 use crate::cli::Failure;
-use crate::cli::running_replicas::{heartbeats, until_no_replica_runs};
+use crate::cli::running_replicas::{Silence, heartbeats};
 use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::{Connection, connect};
@@ -49,7 +49,7 @@ impl Cluster {
             let beats = heartbeats(&leases, &selector).await;
             beats.context("cannot look for replicas in all namespaces")
         };
-        until_no_replica_runs(read, async |_: &str| Ok(false)).await
+        Silence::default().until_no_replica_runs(read, async |_: &str| Ok(false)).await
     }
 
     /// Sends a write about a Job's pods or status.

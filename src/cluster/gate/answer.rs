@@ -171,17 +171,16 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
     let (of_webhook, invalid) = (refusal.is_of_webhook(), refusal.is_of_invalid_object());
     let Refusal { code, reason, message, .. } = refusal;
     match (code, &*reason) {
+        // The gate would ask the webhook again and again, and what it says of other objects says nothing of ours.
+        (400..500, _) if of_webhook => WriteError::Forbidden(message),
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
         (401 | 403, _) => WriteError::Forbidden(message),
         (404, _) => WriteError::NotFound(message),
         (409, "AlreadyExists") => WriteError::AlreadyExists(message),
         (409, _) => WriteError::Conflict(message),
-        // The gate would ask the webhook again and again.
-        (429, _) if of_webhook => WriteError::Forbidden(message),
         (429, _) => WriteError::Busy { retry_after },
         (422, _) if invalid => WriteError::Invalid(message),
         (422, "Invalid") => WriteError::Forbidden(message),
-        (400..500, _) if of_webhook => WriteError::Forbidden(message),
         (400..500, _) => WriteError::BadRequest(message),
         _ => WriteError::Server { code, message },
     }

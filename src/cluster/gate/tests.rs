@@ -328,6 +328,8 @@ async fn a_write_is_sent_once_whatever_the_answer() {
         ((422, json!("no Status")), WriteError::BadRequest("\"no Status\"".into())),
         (status(400, "BadRequest", denial), WriteError::Forbidden(denial.into())),
         (status(422, "Invalid", denial), WriteError::Forbidden(denial.into())),
+        (status(404, "NotFound", denial), WriteError::Forbidden(denial.into())),
+        (status(409, "AlreadyExists", denial), WriteError::Forbidden(denial.into())),
         (status(503, "", "m"), WriteError::Server { code: 503, message: "m".into() }),
         ((502, json!("no Status")), WriteError::Server { code: 502, message: "\"no Status\"".into() }),
         ((0, Value::Null), WriteError::Unknown("connection reset".into())),
@@ -336,6 +338,25 @@ async fn a_write_is_sent_once_whatever_the_answer() {
         assert_eq!(bench.one(create("x")).await.unwrap_err(), expected);
         bench.gate.idle().await;
         assert_eq!(bench.bodies().len(), 1, "{expected:?}");
+    }
+}
+
+/// It has not found something else.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_answers_not_found_leaves_the_pod_there() {
+    let denial = "admission webhook \"w\" denied the request: configmaps \"c\" not found";
+    for (message, is_there) in [(denial, true), ("pods \"p\" not found", false)] {
+        let answer = json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": message});
+        let bench = bench(GateConfig::default(), [(404, answer)]);
+        let result = bench
+            .one(Write::PatchPod {
+                namespace: "n".into(),
+                name: "p".into(),
+                body: untrack_patch(&"u".into(), "f"),
+            })
+            .await;
+        assert_eq!(matches!(result, Ok(Answer::Gone)), !is_there, "{result:?}");
+        assert_eq!(matches!(result, Err(WriteError::Forbidden(_))), is_there, "{result:?}");
     }
 }
 

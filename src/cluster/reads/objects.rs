@@ -8,7 +8,7 @@ use http::{HeaderValue, Request, Uri, header};
 use super::{NoObject, ReadError, Reader};
 use crate::cluster::joined_reads::JoinedReads;
 use crate::cluster::resource::Resource;
-use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON};
+use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON, guarded};
 use crate::job::uid::Uid;
 
 /// The live reads of one kind of object. Clones are the same reads.
@@ -71,9 +71,10 @@ impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
         let object = self.decoder.decode(json).map_err(Arc::new);
         let uid = match &object {
             Ok(object) => Some((self.uid)(object).clone()),
-            Err(_) => serde_json::from_slice::<Bare<'_>>(json)
+            Err(_) => guarded(|| Ok(serde_json::from_slice::<Bare<'_>>(json)?.metadata.uid))
                 .ok()
-                .and_then(|found| found.metadata.uid.as_deref().map(Uid::from)),
+                .flatten()
+                .map(|uid| Uid::from(&*uid)),
         };
         Found { uid, object }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use self::body::WirePod;
-use super::decode::{DecodeError, Decoder, FromProtobuf};
+use super::decode::{DecodeError, Decoder, FromProtobuf, guarded};
 use super::intern::{Interner, LastClaim};
 use super::labels::Labels;
 use super::meta::ControllerRef;
@@ -132,7 +132,7 @@ impl PodDecoder {
     /// # Errors
     /// When the bytes are not such an object.
     pub(crate) fn decode_protobuf(&self, body: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
-        self.observe(WirePod::read(protobuf::object(body)?)?)
+        guarded(|| self.observe(WirePod::read(protobuf::object(body)?)?))
     }
 
     fn pod(&self, WirePod { metadata: meta, spec, status }: &WirePod<'_>) -> Result<Pod, DecodeError> {

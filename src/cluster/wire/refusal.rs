@@ -24,11 +24,18 @@ pub struct Refusal {
 
 /// The cause of a refusal, read from its whole text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Origin {
-    of_webhook: bool,
-    of_another_uid: bool,
-    invalid_object: bool,
-    namespace_terminating: bool,
+enum Origin {
+    /// None of these.
+    #[default]
+    Other,
+    /// An admission webhook has failed, or has refused the request.
+    Webhook,
+    /// The name belongs to an object of another UID.
+    AnotherUid,
+    /// The API server finds the object invalid, and names the fields.
+    InvalidObject,
+    /// The namespace is being deleted.
+    NamespaceTerminating,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,8 +120,7 @@ impl Refusal {
     fn cut(code: u16, body: &[u8]) -> Self {
         let begin = String::from_utf8_lossy(body.get(..2 * SHORT).unwrap_or(body));
         let message = begin.split_once("\"message\":\"").map_or(&*begin, |(_, message)| message);
-        let origin = Origin { of_webhook: true, ..Origin::default() };
-        Self { code, reason: "".into(), message: short(message).into(), origin }
+        Self { code, reason: "".into(), message: short(message).into(), origin: Origin::Webhook }
     }
 
     fn from_body(code: u16, body: &[u8], status: Option<WireRefusal<'_>>) -> Self {
@@ -143,32 +149,32 @@ impl Refusal {
     }
 
     /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no way to it
-    /// answers with 404 as well.
+    /// answers with 404 as well, and so does a webhook that does not find something else.
     pub fn is_not_found(&self) -> bool {
-        self.code == StatusCode::NOT_FOUND.as_u16() && *self.reason == *"NotFound"
+        self.code == StatusCode::NOT_FOUND.as_u16() && *self.reason == *"NotFound" && !self.is_of_webhook()
     }
 
     /// Whether the request was refused because the namespace is being deleted.
     pub fn is_namespace_terminating(&self) -> bool {
-        self.origin.namespace_terminating
+        self.origin == Origin::NamespaceTerminating
     }
 
     /// Whether an admission webhook has failed, or has refused the request, whatever the code says: the API server
     /// itself is well.
     pub fn is_of_webhook(&self) -> bool {
-        self.origin.of_webhook
+        self.origin == Origin::Webhook
     }
 
     /// Whether the API server itself finds the object invalid, and names the fields. Webhooks and policies, which name none, may
     /// use the same code and reason.
     pub fn is_of_invalid_object(&self) -> bool {
-        self.origin.invalid_object
+        self.origin == Origin::InvalidObject
     }
 
     /// Whether the request named another UID than that of the object which now has the name. Patches are then
     /// refused with 422 at `metadata.uid`, deletions with a conflict.
     pub fn is_of_another_uid(&self) -> bool {
-        self.origin.of_another_uid
+        self.origin == Origin::AnotherUid
     }
 }
 
@@ -176,25 +182,24 @@ impl Origin {
     fn of(code: u16, status: &WireRefusal<'_>) -> Self {
         let message = status.message.as_deref().unwrap_or_default();
         let causes = || status.details.iter().flat_map(|details| details.causes.iter().flatten());
-        let denied = message.starts_with("admission webhook \"") && message.contains("denied the request");
-        let of_webhook = denied || message.contains("failed calling webhook \"");
-        let names_field =
-            || causes().any(|cause| cause.field.as_deref().is_some_and(|field| !field.is_empty()));
-        Self {
-            of_webhook,
-            invalid_object: code == 422
-                && status.reason.as_deref() == Some("Invalid")
-                && !of_webhook
-                && names_field(),
-            of_another_uid: match code {
-                409 => {
-                    ["UID in the precondition", "UID in precondition"].iter().any(|uid| message.contains(uid))
-                }
-                422 => causes().any(|cause| cause.field.as_deref() == Some("metadata.uid")),
-                _ => false,
-            },
-            namespace_terminating: causes()
-                .any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating")),
+        let fields = || causes().filter_map(|cause| cause.field.as_deref());
+        let is_denied = message.starts_with("admission webhook \"") && message.contains("denied the request");
+        let is_of_another_uid = match code {
+            409 => ["UID in the precondition", "UID in precondition"].iter().any(|uid| message.contains(uid)),
+            422 => fields().any(|field| field == "metadata.uid"),
+            _ => false,
+        };
+        let is_invalid = code == 422 && status.reason.as_deref() == Some("Invalid");
+        if is_denied || message.contains("failed calling webhook \"") {
+            Self::Webhook
+        } else if is_of_another_uid {
+            Self::AnotherUid
+        } else if is_invalid && fields().any(|field| !field.is_empty()) {
+            Self::InvalidObject
+        } else if causes().any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating")) {
+            Self::NamespaceTerminating
+        } else {
+            Self::Other
         }
     }
 }
@@ -205,23 +210,49 @@ mod tests {
 
     use super::*;
 
+    /// Webhooks pass on what the API server has told them of other objects.
+    #[test]
+    fn what_a_webhook_says_is_not_said_of_the_object() {
+        let status = |code: u16, reason: &str, text: &str| {
+            let causes = json!([{"reason": "NamespaceTerminating", "field": "metadata.uid"}]);
+            let message = format!("admission webhook \"w\" denied the request: {text}");
+            let status =
+                json!({"code": code, "reason": reason, "message": message, "details": {"causes": causes}});
+            Refusal::read(code, status.to_string().as_bytes())
+        };
+        for (code, reason, text) in [
+            (404, "NotFound", "configmaps \"c\" not found"),
+            (409, "Conflict", "UID in precondition: a, UID in object meta: b"),
+            (422, "Invalid", "metadata.uid: Invalid value"),
+            (403, "Forbidden", "the namespace is being terminated"),
+        ] {
+            let refusal = status(code, reason, text);
+            let is_taken_for_ours = refusal.is_not_found()
+                || refusal.is_of_another_uid()
+                || refusal.is_of_invalid_object()
+                || refusal.is_namespace_terminating();
+            assert!(refusal.is_of_webhook() && !is_taken_for_ours, "{refusal:?}");
+        }
+    }
+
     #[test]
     fn a_long_refusal_is_classified_before_it_is_cut() {
         let long = "container \"c\" must not run as root, ".repeat(200);
         let cause = |reason: &str, field: &str| json!({"reason": reason, "message": long, "field": field});
-        let mut causes = vec![cause("FieldValueInvalid", &long)];
-        causes.extend([cause("", "metadata.uid"), cause("NamespaceTerminating", "")]);
-        let message = format!("{long}: failed calling webhook \"w\"");
-        let refusal = |message: &str| {
+        let refusal = |code: u16, message: &str, last: serde_json::Value| {
+            let causes = [cause("FieldValueInvalid", &long), last];
             let status =
-                json!({"code": 422, "reason": long, "message": message, "details": {"causes": causes}});
-            Refusal::read(422, status.to_string().as_bytes())
+                json!({"code": code, "reason": long, "message": message, "details": {"causes": causes}});
+            Refusal::read(code, status.to_string().as_bytes())
         };
-        let failed = refusal(&message);
-        assert!(failed.is_of_webhook() && failed.is_of_another_uid() && failed.is_namespace_terminating());
+        let failed = refusal(422, &format!("{long}: failed calling webhook \"w\""), cause("", ""));
+        assert!(failed.is_of_webhook());
         assert!(failed.message.len() <= SHORT && failed.message.ends_with('…'), "{}", failed.message);
         assert!(failed.reason.len() <= SHORT);
-        assert!(refusal(&format!("admission webhook \"w\": {long} denied the request")).is_of_webhook());
+        assert!(refusal(422, &long, cause("", "metadata.uid")).is_of_another_uid());
+        assert!(refusal(403, &long, cause("NamespaceTerminating", "")).is_namespace_terminating());
+        let denial = format!("admission webhook \"w\": {long} denied the request");
+        assert!(refusal(422, &denial, cause("", "")).is_of_webhook());
         // The order of the fields is that of API servers.
         let endless =
             format!(r#"{{"kind":"Status","message":"admission webhook {}"}}"#, "denied ".repeat(10_000));
