@@ -24,9 +24,8 @@ const MOST_SEEDS: u64 = 2_000;
 const STACK: usize = 16 << 20;
 /// Worlds in which one kind of answer is provoked for ever.
 const REFUSING: [u64; 3] = [4_000_003, 4_000_011, 5_000_004];
-/// Most requests of one kind for one object in a minute. A refusal with 429 says when to come again: after a second.
+/// Most requests of one kind for one object in a minute.
 const MOST_A_MINUTE: u32 = 30;
-const MOST_AFTER_429: u32 = 60;
 /// Worlds that are compared with those of another process.
 const COMPARED: [u64; 4] = [3, 14, 159, 265];
 
@@ -79,7 +78,7 @@ fn no_answer_makes_a_loop() {
         let outcome = run(&refusing(seed, *code, *what), false);
         // From the second minute on, and until the last one that is refused as a whole.
         let (count, request) = outcome.repeats.range(2..10).map(|(_, most)| most).max()?;
-        (*count > if *code == 429 { MOST_AFTER_429 } else { MOST_A_MINUTE })
+        (*count > MOST_A_MINUTE)
             .then(|| format!("{what:?} -> {code}, seed {seed}: {count} times in a minute: {request}"))
     };
     let loops: Vec<String> = thread::scope(|scope| {

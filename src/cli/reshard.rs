@@ -104,7 +104,7 @@ impl Resharding {
         if before.is_some_and(|layout| layout.shards == self.to && layout.resharding_to.is_none()) {
             return Ok(format!("There are {to} shards already."));
         }
-        let mut silence = Silence::default();
+        let mut silence = Silence::begin();
         if !self.force {
             self.wait_until_no_replica_runs(&mut silence).await?;
             anyhow::ensure!(

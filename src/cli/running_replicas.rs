@@ -41,22 +41,26 @@ pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Res
 }
 
 /// The replicas that were seen, each with its heartbeat and since when that is the same.
-#[derive(Default)]
 pub(super) struct Silence {
     seen: HashMap<(String, Arc<str>), (u64, Instant)>,
+    begun: Instant,
     told: bool,
 }
 
 impl Silence {
+    /// Nobody was seen until now.
+    pub(super) fn begin() -> Self {
+        Self { seen: HashMap::new(), begun: Instant::now(), told: false }
+    }
+
     /// Waits until replicas that leave have left, and until those that have died have been silent for their lease
     /// duration. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases. Fails as
-    /// well if one is not silent after eleven minutes, so that nobody who writes Leases makes it wait for ever.
+    /// well if one is not silent eleven minutes after the beginning, so that nobody who writes Leases makes it wait for ever.
     pub(super) async fn until_no_replica_runs(
         &mut self,
         read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
         ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let begun = Instant::now();
         loop {
             let mut waits = false;
             for Beat { namespace, heartbeat } in read().await? {
@@ -68,13 +72,14 @@ impl Silence {
                     continue;
                 }
                 anyhow::ensure!(
-                    begun.elapsed() < LONGEST_WAIT && (!is_renewed || leaving || ends(&replica.0).await?),
+                    self.begun.elapsed() < LONGEST_WAIT
+                        && (!is_renewed || leaving || ends(&replica.0).await?),
                     "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
                      scaling their Deployment to 0, or delete its Lease if that is no replica's",
                     Untrusted::from(&*replica.1),
                     Untrusted::from(&*replica.0)
                 );
-                if begun.elapsed() > UNTOLD && !std::mem::replace(&mut self.told, true) {
+                if self.begun.elapsed() > UNTOLD && !std::mem::replace(&mut self.told, true) {
                     let (namespace, identity) = (Untrusted::from(&*replica.0), Untrusted::from(&*replica.1));
                     tracing::warn!(
                         "waiting until replica {identity}, with its Leases in namespace {namespace}, is silent for long \
@@ -119,7 +124,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_replica_is_awaited_for_its_lease_once_but_not_for_ever() {
         for (lease, awaited) in [(15, 15), (i32::MAX as u64, 600)] {
-            let mut silence = Silence::default();
+            let mut silence = Silence::begin();
             let read = async || Ok(vec![beat(1, Duration::from_secs(lease))]);
             assert_eq!(waits(&mut silence, read).await, (awaited, String::new()));
             assert_eq!(waits(&mut silence, read).await, (0, String::new()));
@@ -135,7 +140,7 @@ mod tests {
             beat.heartbeat.leaving = begun.elapsed() > Duration::ZERO;
             Ok(vec![beat])
         };
-        let (waited, error) = waits(&mut Silence::default(), read).await;
+        let (waited, error) = waits(&mut Silence::begin(), read).await;
         assert!(error.contains("replica r runs, with its Leases in namespace tenant"), "{error}");
         assert!((0..=660).contains(&waited), "{waited}");
     }
@@ -149,7 +154,7 @@ mod tests {
             beat.heartbeat.holder.identity = names.fetch_add(1, Ordering::Relaxed).to_string().into();
             Ok(vec![beat])
         };
-        let (waited, error) = waits(&mut Silence::default(), read).await;
+        let (waited, error) = waits(&mut Silence::begin(), read).await;
         assert!(error.contains("runs, with its Leases in namespace tenant"), "{error}");
         assert_eq!(waited, 660);
     }

@@ -28,7 +28,7 @@ use futures::future::{BoxFuture, FutureExt};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
@@ -101,14 +101,10 @@ impl Default for GateConfig {
     }
 }
 
-/// Pause after a 429 without `Retry-After`, and the shortest one.
-const PAUSE: Duration = Duration::from_secs(1);
 /// A write is held up by a webhook if its answer took longer than this, and so many times as long as others' answers take ...
 const HELD_UP: (Duration, u32) = (Duration::from_secs(1), 8);
 /// ... or longer than this: where nobody else writes, others' answers may be those of the same webhook.
 const HELD_UP_SURELY: Duration = Duration::from_secs(10);
-/// Longest pause, whatever the API server asks for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
@@ -147,8 +143,6 @@ struct Shared {
 struct State {
     queue: FairQueue<Priority, Lane, Uid, Waiting>,
     slots: Slots,
-    /// The end of the pause that the API server last asked for.
-    paused_until: Option<Instant>,
 }
 
 /// The turn of a write. It holds a slot until it is used or dropped.
@@ -228,11 +222,7 @@ impl WriteGate {
             timeout: config.timeout,
             answer_time: config.answer_time,
             qps: config.qps,
-            state: Mutex::new(State {
-                queue: Waiting::queue(),
-                slots: Slots::new(config.window),
-                paused_until: None,
-            }),
+            state: Mutex::new(State { queue: Waiting::queue(), slots: Slots::new(config.window) }),
             work: Notify::new(),
             ended: Notify::new(),
             metrics,
@@ -379,8 +369,7 @@ impl Shared {
         state.slots.take_back(self.answer_time.is_congested());
         let at_once = self.qps == 0
             && state.queue.is_empty()
-            && state.slots.room(order.priority, &lane, 0) != Room::None
-            && state.pause().is_none();
+            && state.slots.room(order.priority, &lane, 0) != Room::None;
         if at_once {
             let slot = state.slots.start(order.priority, lane);
             self.update_gauges(&state);
@@ -398,18 +387,17 @@ impl Shared {
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
-            let (sendable, next_change, pause) = {
+            let (sendable, next_change) = {
                 let mut state = self.lock();
                 state.slots.take_back(self.answer_time.is_congested());
                 let next_change = state.slots.next_change().filter(|_| !state.queue.is_empty());
-                (state.is_sendable(), next_change, state.pause())
+                (state.is_sendable(), next_change)
             };
-            match (pause, next_change) {
-                (Some(end), _) => sleep_until(end).await,
-                (None, _) if sendable => return,
+            match next_change {
+                _ if sendable => return,
                 // Either is a reason to look again.
-                (None, Some(at)) => drop(timeout_at(at, work).await),
-                (None, None) => work.await,
+                Some(at) => drop(timeout_at(at, work).await),
+                None => work.await,
             }
         }
     }
@@ -419,9 +407,6 @@ impl Shared {
     fn grant_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         let mut next = None;
-        if state.pause().is_some() {
-            return false;
-        }
         while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
             if !fence.is_open() {
                 grant(turn, self.fenced(&fence));
@@ -563,16 +548,10 @@ impl Shared {
 }
 
 impl State {
-    /// Puts a write back that the API server rejected unread (429), and pauses the gate.
+    /// Puts a write back that the API server rejected unread (429), and pauses.
     fn requeue(&mut self, order: &Order, lane: Lane, waiting: Waiting, retry_after: Option<Duration>) {
-        let pause = Instant::now() + retry_after.unwrap_or(PAUSE).clamp(PAUSE, LONGEST_PAUSE);
-        self.paused_until = self.paused_until.max(Some(pause));
+        self.slots.pause(&lane, retry_after);
         self.queue.put_back(order.priority, lane, order.flow.clone(), waiting);
-    }
-
-    /// The end of the current pause, if there is one.
-    fn pause(&self) -> Option<Instant> {
-        self.paused_until.filter(|end| *end > Instant::now())
     }
 
     /// Takes the next write for which there is a slot.

@@ -49,7 +49,7 @@ impl Cluster {
             let beats = heartbeats(&leases, &selector).await;
             beats.context("cannot look for replicas in all namespaces")
         };
-        Silence::default().until_no_replica_runs(read, async |_: &str| Ok(false)).await
+        Silence::begin().until_no_replica_runs(read, async |_: &str| Ok(false)).await
     }
 
     /// Sends a write about a Job's pods or status.

@@ -4,9 +4,14 @@
 //! *lane*, have a window of their own, which learns by their own answers: creations that each ask a webhook take
 //! longer than status writes, and say nothing about the API server. Where that has too much to do, the lanes of creations shrink,
 //! and those of other writes do not: what ends Jobs comes first. What goes wrong in one namespace shrinks its
-//! own windows. The shared one shrinks when the API server itself refuses (429). It also shrinks, but no further than to its
-//! initial size, when most namespaces are in trouble at the same time. Webhooks can make writes fail in every way but the first,
-//! so a few namespaces prove nothing, and the lanes of those that fail are small in any case.
+//! own windows. The shared one shrinks when most namespaces are in trouble at the same time: a few prove nothing, since webhooks can
+//! make writes fail, and the lanes of those that fail are small in any case. Only refusals to read anything more (429) make it
+//! smaller than it was at first.
+//!
+//! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time; if it says so to most namespaces,
+//! all writes pause. Where
+//! [priority and fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/) queues requests by namespace,
+//! one namespace is refused while others are served.
 //!
 //! So that a slot is free for everybody while calls of some namespaces are slow or hang, these may not hold all of them:
 //!
@@ -26,7 +31,7 @@
 //! counts in its lane and namespace only. It still occupies the API server, so few late writes do that, and while the API server
 //! has too much to do, no further ones.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +96,10 @@ pub(super) struct Slots {
     throttled: usize,
     /// When namespaces without writes were last forgotten.
     tidied: Instant,
+    /// Until when nothing leaves.
+    paused_until: Option<Instant>,
+    /// The ends of all pauses.
+    pause_ends: BTreeSet<Instant>,
 }
 
 #[derive(Debug)]
@@ -101,6 +110,8 @@ struct Namespace {
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
     good: Option<Instant>,
+    /// When the API server last refused to read a write.
+    refused: Option<Instant>,
     used: Instant,
 }
 
@@ -110,6 +121,10 @@ struct LaneState {
     latency: Latency,
     /// Writes in flight that are late.
     late: usize,
+    /// How often in a row the API server has refused to read what was in flight.
+    refused: u32,
+    /// Until when nothing leaves.
+    paused_until: Option<Instant>,
 }
 
 /// Numbers of writes in flight, by priority.
@@ -154,6 +169,10 @@ const FEWEST_NAMESPACES: usize = 4;
 const LATE: Duration = Duration::from_millis(250);
 /// As many late writes may have given their slots back as one in so many of the most slots there may be.
 const LATE_PART: usize = 2;
+/// Pauses after refusals to read: the first, and the longest that the API server has not asked for.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// A longer pause is not made, whatever the API server, or a proxy, asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations, and one of each namespace.
@@ -190,6 +209,8 @@ impl Slots {
             given_back: 0,
             throttled: 0,
             tidied: Instant::now(),
+            paused_until: None,
+            pause_ends: BTreeSet::new(),
         }
     }
 
@@ -214,7 +235,23 @@ impl Slots {
 
     /// Whether any write may leave now.
     pub(super) fn has_room(&self) -> bool {
-        self.taken() < self.size()
+        self.taken() < self.size() && !is_going_on(self.paused_until)
+    }
+
+    /// The API server has refused to read a write of this lane, and asks for a pause.
+    pub(super) fn pause(&mut self, lane: &Lane, retry_after: Option<Duration>) {
+        let now = Instant::now();
+        let namespace = self.namespaces.get_mut(&lane.namespace);
+        let Some(of_lane) = namespace.and_then(|namespace| namespace.lanes.get_mut(&lane.call)) else {
+            return;
+        };
+        let own = PAUSES.0 * 2_u32.saturating_pow(of_lane.refused.saturating_sub(1));
+        let until = now + own.min(PAUSES.1).max(retry_after.unwrap_or_default().min(LONGEST_PAUSE));
+        of_lane.paused_until = of_lane.paused_until.max(Some(until));
+        self.pause_ends.insert(until);
+        if self.is_general(now, |namespace| namespace.refused) {
+            self.paused_until = self.paused_until.max(Some(until));
+        }
     }
 
     /// Slots in use.
@@ -244,7 +281,9 @@ impl Slots {
             // A place is left to Events that only inform: they shall not wait for reports that hang.
             let reports = namespace.map_or(0, |namespace| namespace.held.of(Priority::Report));
             let is_full_of_reports = reports >= (lane.window.size() - 1).max(1);
-            !lane.window.has_room() || priority == Priority::Report && is_full_of_reports
+            !lane.window.has_room()
+                || priority == Priority::Report && is_full_of_reports
+                || is_going_on(lane.paused_until)
         };
         if !self.is_within_bounds(priority, namespace) || of_lane.is_some_and(is_full) {
             return Room::None;
@@ -297,13 +336,16 @@ impl Slots {
     pub(super) fn next_change(&self) -> Option<Instant> {
         let next_late = self.on_time.first_key_value().map(|(_, (left, ..))| *left + LATE);
         let again = (self.late_with_slots() > 0).then(|| Instant::now() + LATE);
-        next_late.into_iter().chain(again).min()
+        next_late.into_iter().chain(again).chain(self.pause_ends.first().copied()).min()
     }
 
     /// Takes back the slots of writes that are late. An API server that has too much to do is late itself, and gets no more to do
     /// for that.
     pub(super) fn take_back(&mut self, is_congested: bool) {
         let now = Instant::now();
+        while self.pause_ends.first().is_some_and(|end| *end <= now) {
+            self.pause_ends.pop_first();
+        }
         while let Some(first) = self.on_time.first_entry()
             && first.get().0 + LATE <= now
         {
@@ -363,7 +405,6 @@ impl Slots {
         of_lane.late -= usize::from(is_late);
         let verdict = match signal {
             None => return,
-            Some(Signal::Busy) if counts_for_all => return self.all.shrink(of_all, Shrink::Failure),
             Some(signal) => of_lane.take_in(in_lane, signal),
         };
         let is_throttled = namespace.is_throttled();
@@ -381,26 +422,37 @@ impl Slots {
             }
             Verdict::Slow | Verdict::Failed => {
                 namespace.trouble = Some(now);
-                if self.all.counts(of_all) && self.is_trouble_general(now) {
-                    let how = if verdict == Verdict::Slow { Shrink::Latency } else { Shrink::Trouble };
-                    self.all.shrink(of_all, how);
+                let is_refused = signal == Some(Signal::Busy);
+                namespace.refused = if is_refused { Some(now) } else { namespace.refused };
+                let trouble = |namespace: &Namespace| {
+                    if is_refused { namespace.refused } else { namespace.trouble }
+                };
+                if self.all.counts(of_all) && self.is_general(now, trouble) {
+                    self.all.shrink(
+                        of_all,
+                        match verdict {
+                            _ if is_refused => Shrink::Failure,
+                            Verdict::Slow => Shrink::Latency,
+                            _ => Shrink::Trouble,
+                        },
+                    );
                 }
             }
         }
     }
 
-    /// Whether more than half of the namespaces are in trouble.
-    fn is_trouble_general(&self, now: Instant) -> bool {
+    /// Whether more than half of the namespaces have had this trouble.
+    fn is_general(&self, now: Instant, trouble: impl Fn(&Namespace) -> Option<Instant>) -> bool {
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now - at <= TOGETHER);
-        let (mut troubled, mut good) = (0, 0);
+        let (mut troubled, mut others) = (0, 0);
         for namespace in self.namespaces.values() {
-            if is_recent(namespace.trouble) {
+            if is_recent(trouble(namespace)) {
                 troubled += 1;
             } else if is_recent(namespace.good) {
-                good += 1;
+                others += 1;
             }
         }
-        troubled + good >= FEWEST_NAMESPACES && troubled > good
+        troubled + others >= FEWEST_NAMESPACES && troubled > others
     }
 
     /// Forgets namespaces that have had no writes for a while.
@@ -414,9 +466,21 @@ impl Slots {
     }
 }
 
+/// Whether a pause until then has not ended.
+fn is_going_on(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() < until)
+}
+
 impl Namespace {
     fn new(now: Instant) -> Self {
-        Self { lanes: HashMap::default(), held: Held::default(), trouble: None, good: None, used: now }
+        Self {
+            lanes: HashMap::default(),
+            held: Held::default(),
+            trouble: None,
+            good: None,
+            refused: None,
+            used: now,
+        }
     }
 
     fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
@@ -438,7 +502,13 @@ impl Namespace {
 
 impl LaneState {
     fn new(limits: WindowLimits) -> Self {
-        Self { window: Window::new(limits), latency: Latency::default(), late: 0 }
+        Self {
+            window: Window::new(limits),
+            latency: Latency::default(),
+            late: 0,
+            refused: 0,
+            paused_until: None,
+        }
     }
 
     /// Writes in flight that are not late.
@@ -463,14 +533,17 @@ impl LaneState {
                 Verdict::Slow
             }
             Signal::Answered(_) | Signal::Refused(_) => {
+                self.refused = 0;
                 self.window.grow(place);
                 Verdict::Good
             }
             Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
-                match self.window.counts(place) {
+                let is_first = self.window.counts(place);
+                match is_first {
                     true => self.window.shrink(place, Shrink::Failure),
                     false => self.window.shrink_further(),
                 }
+                self.refused = self.refused.saturating_add(u32::from(is_first && signal == Signal::Busy));
                 Verdict::Failed
             }
         }

@@ -276,6 +276,7 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
 #[tokio::test(start_paused = true)]
 async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
     const FAILED: Signal = Signal::Failed;
+    const BUSY: Signal = Signal::Busy;
     let fail = |slots: &mut Slots, namespace: &str, signal| {
         let slot = slots.start(Priority::Create, lane(namespace, Priority::Create));
         slots.end(slot, Some(signal));
@@ -289,8 +290,11 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
         (&[("a", FAST), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAST), ("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED), ("e", FAILED), ("f", FAILED)], 16),
-        (&[("a", Signal::Busy)], 32),
-        (&[("a", Signal::Busy); 6], 2),
+        (&[("a", BUSY); 6], 64),
+        (&[("a", FAST), ("b", FAST), ("c", BUSY), ("d", BUSY)], 64),
+        (&[("a", FAST), ("b", BUSY), ("c", BUSY), ("d", BUSY)], 32),
+        (&[("a", FAILED), ("b", FAILED), ("c", FAST), ("d", BUSY)], 64),
+        (&[("a", BUSY), ("b", BUSY), ("c", BUSY), ("d", BUSY), ("e", BUSY), ("f", BUSY)], 8),
     ] {
         let mut slots = wide_open();
         advance(2 * TOGETHER).await;

@@ -325,6 +325,57 @@ async fn a_webhook_that_refuses_with_429_is_its_writers_refusal() {
     assert_eq!(world.metrics.write_window.get(), 16);
 }
 
+/// An API server that refuses this many writes of paths that contain this, each of which it has not read.
+fn refusing(refusals: usize, of: &'static str) -> World {
+    let refused = AtomicUsize::new(0);
+    world(move |_, path| {
+        let is_meant = path.contains(of) && refused.load(Ordering::Relaxed) < refusals;
+        if !is_meant {
+            return (ms(5), created().0, created().1);
+        }
+        refused.fetch_add(1, Ordering::Relaxed);
+        (ms(5), 429, status(429, "TooManyRequests", "too many requests, please try again later"))
+    })
+}
+
+/// Where priority and fairness queues requests by namespace, one is refused while others are served.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_pauses_alone() {
+    let world = refusing(1, "/bad/");
+    let create = |namespace: &str| world.gate.submit(order(Priority::Create, "j"), create_in(namespace, "x"));
+    let started = Instant::now();
+    let bad = ["bad"; 2].map(|bad| tokio::spawn(create(bad)));
+    sleep(ms(10)).await;
+    for _ in 0..10 {
+        assert!(create("good").await.is_ok());
+    }
+    assert!(started.elapsed() < ms(100), "{:?}", started.elapsed());
+    assert_eq!(world.metrics.write_window.get(), 16);
+    let status = world.gate.submit(order(Priority::Status, "z"), job_status("bad"));
+    assert!(status.await.is_ok() && started.elapsed() < ms(100), "{:?}", started.elapsed());
+    assert!(join_all(bad).await.into_iter().all(|bad| bad.unwrap().is_ok()));
+    assert!((ms(1000)..ms(1100)).contains(&started.elapsed()), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_while_nothing_is_read() {
+    let world = refusing(6, "");
+    let started = Instant::now();
+    assert!(world.gate.submit(order(Priority::Create, "j"), create("x")).await.is_ok());
+    assert_eq!(started.elapsed().as_secs(), 1 + 2 + 4 + 8 + 8 + 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_pause_when_most_are_refused() {
+    let world = refusing(4, "");
+    let create = |namespace| world.gate.submit(order(Priority::Create, "j"), create_in(namespace, "x"));
+    let started = Instant::now();
+    let refused = ["a", "b", "c", "d"].map(|namespace| tokio::spawn(create(namespace)));
+    sleep(ms(10)).await;
+    assert!(create("e").await.is_ok() && started.elapsed() >= ms(1000), "{:?}", started.elapsed());
+    assert!(join_all(refused).await.into_iter().all(|refused| refused.unwrap().is_ok()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
     for (code, priority) in
