@@ -390,7 +390,7 @@ impl Checks {
     }
 
     /// Whether the first thing that is not at its end is a finalizer.
-    pub(crate) fn wait_for_finalizers(now: Time, plan: &Plan, ledger: &Ledger) -> bool {
+    fn wait_for_finalizers(now: Time, plan: &Plan, ledger: &Ledger) -> bool {
         finals::unrest(now, plan, ledger, &[]).is_some_and(|what| what.contains("finalizer"))
     }
 }

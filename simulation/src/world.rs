@@ -337,8 +337,7 @@ impl World {
         let is_bare = |pod: &PodFacts| {
             pod.is_tracked() && !pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
         };
-        let waits = Checks::wait_for_finalizers(self.now, &self.plan, &self.ledger)
-            && self.ledger.pods.values().any(is_bare);
+        let waits = self.ledger.pods.values().any(is_bare);
         (waits && !std::mem::replace(&mut self.has_waited, true)).then_some(HOUR + PATIENCE)
     }
 

@@ -427,6 +427,7 @@ impl<D: Decoder> Watcher<D> {
         };
         let mut body = pin!(answer.into_body());
         let withheld_to = if std::mem::take(&mut position.was_silent) { self.newest.version() } else { 0 };
+        let mut shown = position.version.unwrap_or_default();
         let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
@@ -455,7 +456,12 @@ impl<D: Decoder> Watcher<D> {
                 if (1..=withheld_to).contains(&version) {
                     self.vigil.suspect();
                 }
+                // A watch shows changes in the order of their versions. What comes once more would look like news.
+                if !lists && (1..=shown).contains(&version) {
+                    continue;
+                }
                 self.handle(event, position, &mut lists).await?;
+                shown = shown.max(position.version.unwrap_or_default());
             }
         }
         match (lists, events.is_cut()) {

@@ -210,8 +210,10 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     // An adoption that was refused at first holds up no end.
     let adopted_late = job.announced.is_some_and(|announced| pod.owned >= announced);
     let is_hidden = end.hidden && slack.plan.refuses(end.at);
-    let certain =
-        end.clean && in_time && !adopted_late && !is_hidden && !pod.meddled && !is_disowned(pod, job, news);
+    // A Job that is being deleted does not wait until a pod can be read.
+    let is_let_go = pod.garbled && job.deleted.is_some();
+    let is_kept_back = adopted_late || is_hidden || is_let_go || pod.meddled;
+    let certain = end.clean && in_time && !is_kept_back && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {

@@ -44,6 +44,8 @@ pub(super) struct Owners {
     /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
     /// hear of it, and the others give them the time for that.
     damaged: BTreeMap<String, (String, Time)>,
+    /// By whom each Lease was held when a stranger last damaged it, whoever has repaired it since.
+    ever_damaged: BTreeMap<String, (String, Time)>,
     /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
     claims_deleted: BTreeMap<String, Time>,
     /// When each session was first seen in a heartbeat.
@@ -67,6 +69,7 @@ impl Owners {
             without: BTreeMap::new(),
             well_since: Vec::new(),
             damaged: BTreeMap::new(),
+            ever_damaged: BTreeMap::new(),
             claims_deleted: BTreeMap::new(),
             sessions: BTreeMap::new(),
         }
@@ -192,9 +195,10 @@ impl Owners {
             return None;
         }
         let me = format!("replica-{from}");
-        let damaged = self.damaged.get(&self.codec.claim_name(shard));
+        let claim = self.codec.claim_name(shard);
+        let damaged = self.damaged.get(&claim);
         let held_damaged = damaged.is_some_and(|(holder, since)| *holder == me && now.since(*since) < HEALED);
-        if holder == Some(&*me) || held_damaged {
+        if holder == Some(&*me) || held_damaged || self.looks_dead(now, &me, &claim) {
             return None;
         }
         let (method, path) = (request.method(), request.uri().path());
@@ -210,7 +214,16 @@ impl Owners {
         let holder = ledger.leases.get(name).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         if let Some(holder) = holder.filter(|holder| !holder.is_empty()) {
             self.damaged.insert(name.to_owned(), (holder.to_owned(), now));
+            self.ever_damaged.insert(name.to_owned(), (holder.to_owned(), now));
         }
+    }
+
+    /// Whether a stranger has damaged both this claim of a replica and its heartbeat: nobody else can know that it lives, and it
+    /// goes on until it hears of that.
+    fn looks_dead(&self, now: Time, replica: &str, claim: &str) -> bool {
+        let is_meant = |(holder, since): &(String, Time)| *holder == replica && now.since(*since) < HEALED;
+        let of_heartbeat = |(name, damaged): (&String, _)| name.contains("-replica-") && is_meant(damaged);
+        self.ever_damaged.get(claim).is_some_and(is_meant) && self.ever_damaged.iter().any(of_heartbeat)
     }
 
     /// What is wrong with a request that arrives now: its sender has handed the shard over, as if it had no more requests

@@ -177,6 +177,22 @@ async fn a_streaming_list_continues_as_a_watch() {
     assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
 }
 
+/// A pod that is counted and dropped would be taken for one that is to be counted.
+#[tokio::test(start_paused = true)]
+async fn what_comes_once_more_is_no_news() {
+    let again =
+        [event("MODIFIED", &pod("a", 6)), event("MODIFIED", &pod("b", 7)), bookmark(8, false)].concat();
+    let (seen, requests) = play([
+        refused(422),
+        list(&["a", "b"], 5),
+        closed(200, [again.clone(), again.clone(), event("DELETED", &pod("a", 9))]),
+        open([again, event("MODIFIED", &pod("b", 10))]),
+    ])
+    .await;
+    assert_eq!(seen[4..], ["applied a", "applied b", "deleted a", "applied b"], "{seen:?}");
+    assert!(requests[3].ends_with("&resourceVersion=9"), "{requests:?}");
+}
+
 /// Those who may write statuses choose how long they are.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_one_large_object_waits_for_the_consumer() {
