@@ -15,8 +15,8 @@ const UNANSWERED: Duration = Duration::from_secs(70);
 /// Watches that break together are opened again one after the other.
 const OPENED_AGAIN: Duration = Duration::from_secs(15);
 
-/// After the last answer 429.
-const PAUSE: Duration = Duration::from_secs(3);
+/// After the last answer 429: the longest pause of the gate, and the turns of the writes that have waited.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// A watch that has panicked.
 const BEGUN_AGAIN: Duration = Duration::from_secs(2);
@@ -42,15 +42,16 @@ impl Plan {
     }
 
     /// How much later than it was decided at this time a request may arrive since the API server is too busy to read any (429):
-    /// the replica pauses with all of them, and each waits with what it says.
+    /// it waits until that ends, and for the pause after it, with what it says.
     pub(crate) fn pause_asked(&self, at: Time) -> Duration {
         let asks = |step: &Step| match step.act {
             Act::Fault(Fault::Refuse { code: 429, time, .. }) => {
-                step.at <= at + UNDER_WAY && at <= step.at + time + PAUSE
+                let until = step.at + time + PAUSE;
+                (step.at <= at + UNDER_WAY && at <= until).then(|| until.since(at))
             }
-            _ => false,
+            _ => None,
         };
-        if self.steps.iter().any(asks) { PAUSE } else { Duration::ZERO }
+        self.steps.iter().filter_map(asks).max().unwrap_or_default()
     }
 
     /// How long the removal of a pod, once it is decided, may wait for its turn under a limited rate.

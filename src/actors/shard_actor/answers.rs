@@ -10,7 +10,7 @@ use super::doubts::LONGEST_LIST;
 use crate::actors::pod_watch::Kind;
 use crate::job::pod::Pod;
 use crate::job::tidying::{Tidying, give_back};
-use crate::job::uid::UidMap;
+use crate::job::uid::{Uid, UidMap};
 
 /// The pods whose older readings may still come.
 #[derive(Debug, Default)]
@@ -28,13 +28,13 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// The pod was shown as it is now.
-    fn insert(&mut self, pod: &Pod) {
+    /// The pod was shown as it is at this version.
+    fn insert(&mut self, pod: &Uid, version: u64) {
         if self.tidying.is_due(self.shown.len()) {
             self.tidy();
         }
-        let (shown, at) = self.shown.entry(pod.uid.clone()).or_insert((0, Instant::now()));
-        (*shown, *at) = (pod.version.max(*shown), Instant::now());
+        let (shown, at) = self.shown.entry(pod.clone()).or_insert((0, Instant::now()));
+        (*shown, *at) = (version.max(*shown), Instant::now());
     }
 
     /// Whether a pod, which the watch of this kind shows, was shown as it was later.
@@ -85,7 +85,16 @@ impl Answers {
 impl ShardActor {
     /// Takes in that a pod was shown as it is now, and that a watch is still to come to that.
     pub(super) fn answered(&mut self, pod: &Pod, ctx: &mut Context<Self>) {
-        self.answers.insert(pod);
+        self.answered_at(&pod.uid, pod.version, ctx);
+    }
+
+    /// Takes in that a pod is gone, and that a watch is still to come to that: whatever it shows of the pod is older.
+    pub(super) fn answered_gone(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
+        self.answered_at(pod, u64::MAX, ctx);
+    }
+
+    fn answered_at(&mut self, pod: &Uid, version: u64, ctx: &mut Context<Self>) {
+        self.answers.insert(pod, version);
         if !std::mem::replace(&mut self.answers.is_timed, true) {
             self.timers.set(LONGEST_LIST, ctx, Self::tidy_answers);
         }
@@ -114,7 +123,7 @@ mod tests {
     fn an_answer_is_forgotten_once_the_watch_has_come_to_it() {
         let mut answers = Answers::default();
         for version in 1..1_000 {
-            answers.insert(&at(&version.to_string(), version));
+            answers.insert(&(&*version.to_string()).into(), version);
             assert!(!answers.is_overtaken(&at("other", version.saturating_sub(10)), Kind::Labelled));
             assert!(
                 answers.is_overtaken(&at(&version.to_string(), version - 1), Kind::Labelled),
@@ -125,13 +134,22 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_watch_shows_of_a_pod_that_is_gone_is_old() {
+        let mut answers = Answers::default();
+        answers.insert(&"p".into(), u64::MAX);
+        for version in [7, 8] {
+            assert!(answers.is_overtaken(&at("p", version), Kind::Labelled));
+        }
+    }
+
+    #[test]
     fn an_answer_counts_until_both_watches_have_come_to_it() {
         let mut answers = Answers::default();
         answers.unlabelled_watched(true);
-        answers.insert(&at("p", 20));
+        answers.insert(&"p".into(), 20);
         assert!(!answers.is_overtaken(&at("p", 20), Kind::Labelled));
         answers.list_complete(30, Kind::Labelled);
-        answers.insert(&at("p", 15));
+        answers.insert(&"p".into(), 15);
         assert!(answers.is_overtaken(&at("p", 10), Kind::Unlabelled));
         answers.list_complete(30, Kind::Unlabelled);
         assert!(!answers.is_overtaken(&at("p", 10), Kind::Unlabelled));

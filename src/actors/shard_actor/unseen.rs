@@ -287,7 +287,8 @@ impl ShardActor {
     }
 
     /// A pod is gone, and the watch may not have shown it.
-    fn gone_unseen(&mut self, pod: &Uid) {
+    fn gone_unseen(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
+        self.answered_gone(pod, ctx);
         self.doubts.pod_left(pod);
         self.orphan_pods.forget(pod);
         self.no_longer_ours(pod);
@@ -451,7 +452,7 @@ impl Handler<Shown> for ShardActor {
                 self.route_pod(found, ctx);
             }
             None => {
-                self.gone_unseen(&pod);
+                self.gone_unseen(&pod, ctx);
                 self.no_longer_unseen(&pod);
             }
         }
