@@ -509,7 +509,7 @@ impl<D: Decoder> Watcher<D> {
                 self.meter.count("BOOKMARK");
                 if !*lists || ends_list {
                     position.progress = true;
-                    position.version = Some(version);
+                    position.version = position.version.max(Some(version));
                     self.newest.saw(version);
                 }
                 if *lists && ends_list {

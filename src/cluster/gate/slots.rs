@@ -245,12 +245,14 @@ impl Slots {
         let Some(of_lane) = namespace.and_then(|namespace| namespace.lanes.get_mut(&lane.call)) else {
             return;
         };
-        let own = PAUSES.0 * 2_u32.saturating_pow(of_lane.refused.saturating_sub(1));
-        let until = now + own.min(PAUSES.1).max(retry_after.unwrap_or_default().min(LONGEST_PAUSE));
+        let own = (PAUSES.0 * 2_u32.saturating_pow(of_lane.refused.saturating_sub(1))).min(PAUSES.1);
+        let asked = retry_after.unwrap_or_default().clamp(PAUSES.0, LONGEST_PAUSE);
+        let until = now + own.max(asked);
         of_lane.paused_until = of_lane.paused_until.max(Some(until));
         self.pause_ends.insert(until);
         if self.is_general(now, |namespace| namespace.refused) {
-            self.paused_until = self.paused_until.max(Some(until));
+            self.paused_until = self.paused_until.max(Some(now + asked));
+            self.pause_ends.insert(now + asked);
         }
     }
 
