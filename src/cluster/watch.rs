@@ -456,7 +456,7 @@ impl<D: Decoder> Watcher<D> {
                 if (1..=withheld_to).contains(&version) {
                     self.vigil.suspect();
                 }
-                // A watch shows changes in the order of their versions. What comes once more would look like news.
+                // A watch shows changes in the order of their versions. An event that is repeated would look like a change.
                 if !lists && (1..=shown).contains(&version) {
                     continue;
                 }

@@ -44,7 +44,7 @@ pub(super) struct Owners {
     /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
     /// hear of it, and the others give them the time for that.
     damaged: BTreeMap<String, (String, Time)>,
-    /// By whom each Lease was held when a stranger last damaged it, whoever has repaired it since.
+    /// The holder of each Lease when a stranger last damaged it, whether it was repaired since or not.
     ever_damaged: BTreeMap<String, (String, Time)>,
     /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
     claims_deleted: BTreeMap<String, Time>,

@@ -1,4 +1,4 @@
-//! What each input of the actor changes.
+//! How the actor handles each input.
 
 use std::sync::Arc;
 

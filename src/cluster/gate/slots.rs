@@ -123,7 +123,7 @@ struct LaneState {
     late: usize,
     /// How often in a row the API server has refused to read what was in flight.
     refused: u32,
-    /// Until when nothing leaves.
+    /// Until when no write of the lane leaves.
     paused_until: Option<Instant>,
 }
 

@@ -25,7 +25,7 @@ pub struct Refusal {
 /// The cause of a refusal, read from its whole text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Origin {
-    /// None of these.
+    /// Another cause.
     #[default]
     Other,
     /// An admission webhook has failed, or has refused the request.
