@@ -48,6 +48,8 @@ pub(super) struct Latencies {
     pub(super) deletions: Vec<Duration>,
     /// Answers of the API server to a small write.
     pub(super) answers: Vec<Duration>,
+    /// From the creation of a Job until a watch of its namespace shows it.
+    pub(super) shown: Vec<Duration>,
     /// Jobs that did not get on in time.
     pub(super) stuck: Vec<String>,
 }
@@ -55,6 +57,7 @@ pub(super) struct Latencies {
 /// Times of one Job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
+    shown: Option<Instant>,
     first_pod: Option<Instant>,
     last_end: Option<Instant>,
     finished: Option<Instant>,
@@ -93,8 +96,11 @@ impl Witness {
     fn job_seen(&self, job: &Job) {
         let now = Instant::now();
         self.ledger.job_seen(job, now);
+        let mut times = self.lock();
+        let times = times.entry(job.metadata.name.clone()).or_default();
+        times.shown.get_or_insert(now);
         if job.status.is_finished() {
-            self.lock().entry(job.metadata.name.clone()).or_default().finished.get_or_insert(now);
+            times.finished.get_or_insert(now);
         }
     }
 
@@ -270,6 +276,7 @@ impl Victim {
                 return Ok(latencies);
             };
             let since = |at: Option<Instant>, from: Instant| at.map(|at| at.saturating_duration_since(from));
+            latencies.shown.extend(since(times.shown, created));
             latencies.starts.extend(since(times.first_pod, created));
             latencies.ends.extend(times.last_end.and_then(|end| since(times.finished, end)));
         }

@@ -524,6 +524,9 @@ impl LaneState {
     }
 
     fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
+        if !matches!(signal, Signal::Busy | Signal::Failed) {
+            self.refused = 0;
+        }
         match signal {
             Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
                 self.window.shrink(place, Shrink::Latency);
@@ -535,7 +538,6 @@ impl LaneState {
                 Verdict::Slow
             }
             Signal::Answered(_) | Signal::Refused(_) => {
-                self.refused = 0;
                 self.window.grow(place);
                 Verdict::Good
             }

@@ -272,6 +272,39 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
     }
 }
 
+/// Each answer but a refusal shows that the API server reads the lane's writes again.
+#[tokio::test(start_paused = true)]
+async fn pauses_grow_while_the_api_server_refuses_to_read() {
+    const LATER: Signal = Signal::Congested(LATE);
+    let slow = Signal::Answered(20 * LATE);
+    for (signals, seconds) in [
+        (&[Signal::Busy; 3][..], &[1, 2, 4][..]),
+        (&[Signal::Busy; 6], &[1, 2, 4, 8, 8, 8]),
+        (&[Signal::Busy, Signal::Failed, Signal::Busy], &[1, 0, 2]),
+        (&[Signal::Busy, Signal::Busy, FAST, Signal::Busy], &[1, 2, 0, 1]),
+        (&[Signal::Busy, Signal::Busy, LATER, Signal::Busy], &[1, 2, 0, 1]),
+        (&[Signal::Busy, Signal::Busy, slow, Signal::Busy], &[1, 2, 0, 1]),
+        (&[Signal::Busy, Signal::Busy, Signal::WebhookFailed, Signal::Busy], &[1, 2, 0, 1]),
+    ] {
+        let (mut slots, lane) = (Slots::new(LIMITS), lane("a", Priority::Create));
+        let mut pauses = Vec::new();
+        for signal in signals {
+            let slot = slots.start(Priority::Create, lane.clone());
+            slots.end(slot, Some(*signal));
+            if *signal == Signal::Busy {
+                slots.pause(&lane, None);
+            }
+            let begun = Instant::now();
+            while slots.room(Priority::Create, &lane, 0) == Room::None {
+                advance(Duration::from_secs(1)).await;
+                slots.take_back(false);
+            }
+            pauses.push(begun.elapsed().as_secs());
+        }
+        assert_eq!(pauses, seconds, "{signals:?}");
+    }
+}
+
 /// A webhook can make writes fail in ways that do not name it, and a tenant may have several namespaces.
 #[tokio::test(start_paused = true)]
 async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
