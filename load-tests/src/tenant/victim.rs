@@ -254,11 +254,17 @@ impl Victim {
         Ok(wrong)
     }
 
-    /// Runs `jobs` Jobs one after the other, then deletes a running one. Stops at the first that is not served in
-    /// time.
+    /// Runs `jobs` Jobs one after the other, then starts as many and deletes each while it runs. Stops at the first
+    /// that is not served in time.
     pub(super) async fn play(&mut self, jobs: usize) -> Result<Latencies> {
         self.take_answers();
-        let mut latencies = self.play_jobs(jobs).await?;
+        let mut latencies = Latencies::default();
+        self.play_jobs(jobs, &mut latencies).await?;
+        for _ in 0..jobs {
+            if latencies.stuck.is_empty() {
+                self.play_deletion(&mut latencies).await?;
+            }
+        }
         latencies.answers = self.take_answers();
         Ok(latencies)
     }
@@ -267,29 +273,32 @@ impl Victim {
         std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn play_jobs(&mut self, jobs: usize) -> Result<Latencies> {
-        let mut latencies = Latencies::default();
+    async fn play_jobs(&mut self, jobs: usize, latencies: &mut Latencies) -> Result<()> {
         for _ in 0..jobs {
             let (created, job) = (Instant::now(), self.start("50ms").await?);
             let Some(times) = self.wait(&job.name).await else {
-                self.explain(&job, &mut latencies).await?;
-                return Ok(latencies);
+                return self.explain(&job, latencies).await;
             };
             let since = |at: Option<Instant>, from: Instant| at.map(|at| at.saturating_duration_since(from));
             latencies.shown.extend(since(times.shown, created));
             latencies.starts.extend(since(times.first_pod, created));
             latencies.ends.extend(times.last_end.and_then(|end| since(times.finished, end)));
         }
+        Ok(())
+    }
+
+    /// Starts a Job and deletes it while it runs.
+    async fn play_deletion(&mut self, latencies: &mut Latencies) -> Result<()> {
         let running = self.start("1h").await?;
         if self.until(|times| times.first_pod.is_some(), &running.name).await.is_none() {
-            self.explain(&running, &mut latencies).await?;
+            self.explain(&running, latencies).await?;
         }
         let deleted = self.delete(&running).await?;
         if deleted > self.patience {
             latencies.stuck.push(format!("a deleted Job is not gone after {deleted:.1?}"));
         }
         latencies.deletions.push(deleted);
-        Ok(latencies)
+        Ok(())
     }
 
     /// Starts `jobs` Jobs at once. Returns the time until all are Complete, `None` if they are not in time.
