@@ -69,8 +69,8 @@ fn every_world_that_once_broke_a_promise_keeps_all() {
 /// Whatever the API server answers, for however long: nothing is sent again without a pause that grows.
 #[test]
 fn no_answer_makes_a_loop() {
-    use Refused::{All, PodCreates, PodDeletes, PodPatches, Protobuf, Reads, Statuses, Writes};
-    let kinds = [All, Writes, PodPatches, PodDeletes, PodCreates, Statuses, Reads, Protobuf];
+    use Refused::{All, Claims, PodCreates, PodDeletes, PodPatches, Protobuf, Reads, Statuses, Writes};
+    let kinds = [All, Writes, PodPatches, PodDeletes, PodCreates, Statuses, Reads, Protobuf, Claims];
     let codes = [400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 500, 503, 504];
     let worlds: Vec<_> = kinds.iter().flat_map(|what| codes.map(|code| (*what, code))).collect();
     let in_loop = |(number, (what, code)): (usize, &(Refused, u16))| {

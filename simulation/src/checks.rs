@@ -32,6 +32,7 @@ use self::freshness::Freshness;
 use self::lingering::Lingering;
 use self::owners::Owners;
 use self::repeats::Repeats;
+pub(crate) use self::repeats::claims_shard;
 use self::tenants::{Tenants, Wrong};
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;

@@ -450,6 +450,8 @@ pub enum Refused {
     Reads,
     /// Creations in protobuf.
     Protobuf,
+    /// Claims of shards, while heartbeats are renewed.
+    Claims,
 }
 
 impl UserAct {

@@ -15,6 +15,7 @@ use super::lease::{Claim, Heartbeat, Holder};
 use super::lease_validity::LeaseValidity;
 use super::lifecycle::{ShardEvent, ShardState};
 use super::members::Members;
+use super::pauses::Pauses;
 use super::shard::Shard;
 use super::{LeaseTimes, Moment};
 
@@ -39,7 +40,7 @@ struct PendingHeartbeat {
     session: u32,
 }
 
-/// Pause after a write that failed.
+/// Pause after a write that failed; of claims, the first.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// The Lease logic of one replica.
@@ -70,6 +71,8 @@ pub struct Coordinator {
     read_at: Moment,
     /// Dead heartbeats are not looked for before this moment.
     tidy_at: Moment,
+    /// The pauses while heartbeats are left that cannot be deleted.
+    tidying: Pauses,
     /// The replicas that shared the shards when `wanted` was computed, sorted.
     replicas: Vec<Arc<str>>,
     /// The shards that this replica should own.
@@ -100,6 +103,7 @@ impl Coordinator {
             reading: false,
             read_at: Moment::ZERO,
             tidy_at: Moment::ZERO,
+            tidying: Pauses::default(),
             replicas: Vec::new(),
             wanted: BTreeSet::new(),
             outdated: true,
@@ -255,9 +259,9 @@ impl Coordinator {
     pub fn claim_written(&mut self, claim: &Claim, written: Written, now: Moment) {
         let valid = self.lease_validity.acts(now)
             && claim.holder.as_ref().is_none_or(|holder| *holder == self.holder);
-        let retry_at = now + self.pause();
+        let pause = self.pause();
         if let Some(shard) = self.shards.get_mut(&claim.shard) {
-            shard.claim_written(claim, written, valid, retry_at);
+            shard.claim_written(claim, written, valid, (now, pause));
             self.outdated = true;
         }
     }
@@ -305,6 +309,7 @@ impl Coordinator {
         self.holder = holder_in(&self.me, self.session);
         for shard in self.shards.values_mut() {
             shard.taken_away();
+            shard.forget_refusals();
         }
     }
 

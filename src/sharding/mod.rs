@@ -19,6 +19,7 @@ mod lease_validity;
 mod lifecycle;
 mod loads;
 mod members;
+mod pauses;
 mod shard;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,13 @@
 //! One shard as one replica sees it: its lifecycle, its claim, and the pending write of the claim.
 
+use std::time::Duration;
+
 use super::Moment;
 use super::action::{Action, Written};
 use super::hash::ShardId;
 use super::lease::{Claim, Holder};
 use super::lifecycle::{ShardCommand, ShardEvent, ShardState};
+use super::pauses::Pauses;
 use crate::mutants::{Mutant, is};
 
 /// One shard.
@@ -19,12 +22,14 @@ pub(super) struct Shard {
     gone_epoch: u64,
     /// The version of a claim that cannot be read, which the next write replaces; 0 for none.
     unreadable: u64,
-    /// The last write failed: nothing is written before this moment.
+    /// The last writes failed: the pauses after them.
+    refusals: Pauses,
+    /// Nothing is written before this moment.
     pub(super) retry_at: Option<Moment>,
     /// The claim was deleted while it had a holder: the shard is not claimed before this moment.
     withheld: Option<Moment>,
-    /// Failures in a row, and when this replica may claim the shard again after the last.
-    failures: u32,
+    /// Failures in a row of its actors, and when this replica may claim the shard again after the last.
+    failures: Pauses,
     rests_until: Option<Moment>,
     /// The pending write of the claim.
     write: Write,
@@ -46,6 +51,8 @@ enum Write {
 const RESTS: (Moment, Moment) = (Moment::from_secs(1), Moment::from_secs(60));
 /// A shard that has run for as long as this since its pause is well again.
 const WELL: Moment = Moment::from_secs(300);
+/// Longest pause after a write of a claim that failed. Heartbeats may succeed while claims are refused, as by a quota.
+const LONGEST_RETRY: Moment = Moment::from_secs(30);
 
 impl Shard {
     pub(super) fn step(&mut self, event: ShardEvent) {
@@ -122,6 +129,11 @@ impl Shard {
         }
     }
 
+    /// A new session begins: the refusals of the last one say nothing about it.
+    pub(super) fn forget_refusals(&mut self) {
+        (self.refusals, self.retry_at) = (Pauses::default(), None);
+    }
+
     /// Until when the shard must not be claimed; `None` if it may be now.
     pub(super) fn withheld_until(&self, now: Moment) -> Option<Moment> {
         [self.withheld, self.retry_at, self.rests_until]
@@ -134,9 +146,10 @@ impl Shard {
     /// Its actors have panicked: it is handed over, and rests for longer with each time in a row.
     pub(super) fn failed(&mut self, now: Moment) {
         let is_well = self.rests_until.is_some_and(|until| now >= until + WELL);
-        self.failures = if is_well { 1 } else { self.failures.saturating_add(1) };
-        let doubled = RESTS.0.saturating_mul(1 << self.failures.saturating_sub(1).min(6));
-        self.rests_until = Some(now + doubled.min(RESTS.1));
+        if is_well {
+            self.failures = Pauses::default();
+        }
+        self.rests_until = Some(now + self.failures.next(RESTS.0, RESTS.1));
         self.step(ShardEvent::Unwant);
     }
 
@@ -158,10 +171,20 @@ impl Shard {
     }
 
     /// Takes the answer to a write of the claim. `valid`: the replica may act, and the holder written is its
-    /// present session.
-    pub(super) fn claim_written(&mut self, claim: &Claim, written: Written, valid: bool, retry_at: Moment) {
+    /// present session. `pause`: how long nothing is written after the first failure.
+    pub(super) fn claim_written(
+        &mut self,
+        claim: &Claim,
+        written: Written,
+        valid: bool,
+        (now, pause): (Moment, Duration),
+    ) {
         self.write = Write::Nothing;
-        self.retry_at = (written == Written::Failed).then_some(retry_at);
+        if written == Written::Failed {
+            self.retry_at = Some(now + self.refusals.next(pause, LONGEST_RETRY));
+        } else {
+            self.forget_refusals();
+        }
         let Written::As(version) = written else {
             self.step(ShardEvent::ClaimRefused);
             // The release is written again, unless the claim turns out to be another replica's.
@@ -218,8 +241,6 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// The version and epoch that the claim is written over and with, at this second.
@@ -244,7 +265,7 @@ mod tests {
             shard.claim_for(&me);
             let claims = shard.actions(ShardId(0), now);
             let Some(Action::WriteClaim(claim)) = claims.last() else { panic!("{claims:?}") };
-            shard.claim_written(claim, Written::As(claim.version + 1), true, now);
+            shard.claim_written(claim, Written::As(claim.version + 1), true, (now, Duration::ZERO));
             let started = shard.actions(ShardId(0), now);
             assert_eq!(started, [Action::Start(ShardId(0), claim.epoch)]);
             shard.failed(now);
@@ -253,7 +274,7 @@ mod tests {
             let released = shard.actions(ShardId(0), now);
             let [Action::WriteClaim(release)] = &*released else { panic!("{released:?}") };
             assert_eq!((release.holder.as_ref(), release.version), (None, claim.version + 1));
-            shard.claim_written(release, Written::As(release.version + 1), true, now);
+            shard.claim_written(release, Written::As(release.version + 1), true, (now, Duration::ZERO));
             assert_eq!(shard.state, ShardState::Free);
             rests.push(shard.withheld_until(now).map(|until| (until - now).as_secs()));
         }
@@ -268,7 +289,7 @@ mod tests {
         let claims = shard.actions(ShardId(0), Moment::ZERO);
         let [Action::WriteClaim(claim)] = &*claims else { panic!("{claims:?}") };
         if answered {
-            shard.claim_written(claim, Written::As(1), true, Moment::ZERO);
+            shard.claim_written(claim, Written::As(1), true, (Moment::ZERO, Duration::ZERO));
             assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [Action::Start(ShardId(0), 1)]);
         }
         assert!(shard.is_busy());
@@ -287,7 +308,7 @@ mod tests {
             epoch,
         };
         shard.claim_seen(claim(5, &other, 2), &me);
-        shard.claim_written(&claim(0, &me, 1), Written::As(4), true, Moment::ZERO);
+        shard.claim_written(&claim(0, &me, 1), Written::As(4), true, (Moment::ZERO, Duration::ZERO));
         assert_eq!((shard.state, shard.owner()), (ShardState::Free, Some(&other)));
         assert_eq!(shard.actions(ShardId(0), Moment::ZERO), []);
     }
@@ -309,7 +330,7 @@ mod tests {
                 shard.claim_seen(Claim { version: 2, ..release.clone() }, &me);
                 assert_eq!((shard.state, shard.is_busy()), (ShardState::Free, true));
             }
-            shard.claim_written(release, Written::As(2), true, Moment::ZERO);
+            shard.claim_written(release, Written::As(2), true, (Moment::ZERO, Duration::ZERO));
             assert_eq!((shard.state, shard.is_busy()), (ShardState::Free, false));
             assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [], "nothing has to be dropped");
         }
@@ -327,7 +348,7 @@ mod tests {
         assert_eq!(written(&mut shard, &me, 15), Some((900, 8)));
         // Our own claim needs no patience: only its version was unknown.
         let claim = |version| Claim { shard: ShardId(0), version, holder: Some(me.clone()), epoch: 8 };
-        shard.claim_written(&claim(900), Written::As(901), true, until);
+        shard.claim_written(&claim(900), Written::As(901), true, (until, Duration::ZERO));
         shard.claim_unreadable(950, 0, &me, until * 9);
         assert_eq!(shard.withheld_until(until), None);
         shard.step(ShardEvent::Unwant);

@@ -37,10 +37,14 @@ impl Repeats {
     }
 }
 
-/// The kind of a request with its object. Heartbeats come at their own pace, and no Event is repeated.
+/// The kind of a request with its object; all claims of shards are one. Heartbeats come at their own pace, and no Event is
+/// repeated.
 fn what(request: &Request<bytes::Bytes>) -> Option<String> {
     let (method, uri) = (request.method(), request.uri());
     let path = uri.path();
+    if claims_shard(request) {
+        return Some(format!("{method} of claims"));
+    }
     if path.contains("/leases") || path.contains("/events") {
         return None;
     }
@@ -49,6 +53,19 @@ fn what(request: &Request<bytes::Bytes>) -> Option<String> {
         _ => selection(uri.query().unwrap_or_default()),
     };
     Some(format!("{method} {path} {object}"))
+}
+
+/// Whether a request writes the claim of a shard.
+pub(crate) fn claims_shard(request: &Request<bytes::Bytes>) -> bool {
+    let is_claim = |name: &str| name.contains("-shard-");
+    let path = request.uri().path();
+    match *request.method() {
+        Method::GET => false,
+        Method::POST if path.ends_with("/leases") => {
+            object_in(request).is_ok_and(|lease| lease["metadata"]["name"].as_str().is_some_and(is_claim))
+        }
+        _ => path.rsplit_once("/leases/").is_some_and(|(_, name)| is_claim(name)),
+    }
 }
 
 /// What tells the lists and watches of a path apart, whatever version they begin at.

@@ -71,7 +71,9 @@ pub fn refusing(seed: u64, code: u16, what: Refused) -> Plan {
     let mut plan = generate(seed);
     plan.steps.retain(|step| matches!(step.act, Act::User { .. }));
     let fault = Fault::Refuse { time: REFUSING, code, percent: 100, what };
-    plan.steps.push(Step { at: Time::ms(10_000), act: Act::Fault(fault) });
+    // A shard is claimed at the start.
+    let at = Time::ms(if what == Refused::Claims { 0 } else { 10_000 });
+    plan.steps.push(Step { at, act: Act::Fault(fault) });
     plan.steps.sort_by_key(|step| step.at);
     plan.settings.calm_from = Time::ms(10_000) + REFUSING;
     plan

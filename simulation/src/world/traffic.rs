@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use yardmaster::cluster::transport::{ByteStream, TransportError};
 
 use super::{Broken, Event, Open, OwnWatch, PANIC, World, json, refusal};
-use crate::checks::{Author, REFUSED};
+use crate::checks::{Author, REFUSED, claims_shard};
 use crate::ledger::Kind;
 use crate::link::Passage;
 use crate::network::{Answer, FASTEST, Sent};
@@ -155,6 +155,7 @@ impl World {
                 Refused::Statuses => path.ends_with("/status"),
                 Refused::Reads => method == Method::GET,
                 Refused::Protobuf => is_in_protobuf(request),
+                Refused::Claims => claims_shard(request),
             };
             if is_meant && self.chance.percent(*percent) {
                 return Some(refusal_with(*code));

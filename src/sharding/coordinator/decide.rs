@@ -12,7 +12,11 @@ use crate::sharding::lease::{Heartbeat, Holder};
 use crate::sharding::lease_validity::LeaseValidity;
 use crate::sharding::lifecycle::ShardState;
 use crate::sharding::members::Liveness;
+use crate::sharding::pauses::Pauses;
 use crate::sharding::shard::Shard;
+
+/// Longest pause between two attempts to delete heartbeats of dead replicas.
+const LONGEST_TIDY: Moment = Moment::from_secs(60);
 
 /// The actions so far, and when to decide again.
 #[derive(Default)]
@@ -173,13 +177,17 @@ impl Coordinator {
             return;
         }
         let mut silent = self.members.silent(self.times.lease_duration, now);
-        if silent.is_empty() && !self.members.has_absent() {
+        let owners: BTreeSet<Holder> = self.shards.values().filter_map(Shard::owner).cloned().collect();
+        if !silent.is_empty() || self.members.has_absent() {
+            self.tidy_at = now + self.times.retry_period;
+            self.members.tidy(|holder| owners.contains(holder));
+        }
+        silent.retain(|(identity, _)| owners.iter().all(|owner| owner.identity != *identity));
+        if silent.is_empty() {
+            self.tidying = Pauses::default();
             return;
         }
-        self.tidy_at = now + self.times.retry_period;
-        let owners: BTreeSet<Holder> = self.shards.values().filter_map(Shard::owner).cloned().collect();
-        self.members.tidy(|holder| owners.contains(holder));
-        silent.retain(|(identity, _)| owners.iter().all(|owner| owner.identity != *identity));
+        self.tidy_at = now + self.tidying.next(self.times.retry_period, LONGEST_TIDY);
         let delete = |(identity, version)| Action::DeleteHeartbeat(identity, version);
         todo.actions.extend(silent.into_iter().map(delete));
     }

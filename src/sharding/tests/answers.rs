@@ -198,6 +198,53 @@ fn a_replica_that_leaves_releases_a_shard_that_it_does_not_run_yet() {
     assert_eq!(lone.acts(11.1), [Action::DeleteHeartbeat("me".into(), 6), Action::Left]);
 }
 
+/// A quota of Leases may refuse claims while heartbeats are renewed.
+#[test]
+fn claims_that_are_refused_are_written_again_after_pauses_that_grow() {
+    let mut lone = Lone::new();
+    let mut written = Vec::new();
+    for half_second in 0..240 {
+        let second = f64::from(half_second) / 2.0;
+        for action in lone.acts(second) {
+            match action {
+                Action::WriteHeartbeat(_) => lone.beaten(second),
+                Action::WriteClaim(claim) => {
+                    written.push(second);
+                    lone.coordinator.claim_written(&claim, Written::Failed, at(second));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let pauses: Vec<_> = written.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(pauses, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]);
+    let claim = (240..).find_map(|second| lone.claims(f64::from(second) / 2.0)).unwrap();
+    lone.answers(&claim, 130.0);
+    assert_eq!(lone.acts(130.0).first(), Some(&Action::Start(SHARD, 1)));
+}
+
+/// The operator's role may lack the right to delete.
+#[test]
+fn heartbeats_that_cannot_be_deleted_are_left_for_longer_each_time() {
+    let mut lone = Lone::owner();
+    let holder = Holder { identity: "zz".into(), session: "s".into() };
+    let dead =
+        Heartbeat { holder, version: 1, lease_duration: TIMES.lease_duration, leaving: false, loads: None };
+    lone.coordinator.heartbeat_seen(dead, at(0.0));
+    let mut deleted = Vec::new();
+    for second in 0..300 {
+        for action in lone.acts(f64::from(second)) {
+            match action {
+                Action::WriteHeartbeat(_) => lone.beaten(f64::from(second)),
+                Action::DeleteHeartbeat(..) => deleted.push(second),
+                _ => {}
+            }
+        }
+    }
+    let pauses: Vec<_> = deleted.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
+}
+
 /// Nobody else has another claim on the name, but somebody may have the name by now.
 #[test]
 fn a_replica_that_leaves_without_lease_deletes_no_heartbeat() {
