@@ -223,9 +223,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut events = Vec::new();
     record(state, next, &mut status);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
-    if state.job.spec.completion.indexes().is_none() {
-        status.ordinals_used = status.ordinals_used.max(state.pods.ordinals_used());
-    }
+    status.names_used.raise(state.pods.names_used(&state.lost_creations));
     set_start_time(state, next, &mut status, now);
     match &next.end {
         Some(end) => {

@@ -193,6 +193,11 @@ impl IndexSet {
         self.len == 0
     }
 
+    /// The highest index plus one; 0 for the empty set.
+    pub fn end(&self) -> u32 {
+        self.intervals.last_key_value().map_or(0, |(_, last)| last + 1)
+    }
+
     /// All indexes, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.intervals.iter().flat_map(|(first, last)| *first..=*last)

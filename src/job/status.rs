@@ -1,5 +1,6 @@
 //! `status` of a Job.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -33,9 +34,46 @@ pub struct JobStatus {
     pub completed_indexes: IndexSet,
     /// `failedIndexes`: `Some`, also when empty, for Jobs with `backoffLimitPerIndex`.
     pub failed_indexes: Option<IndexSet>,
-    /// All ordinals below this one have been given to pods, some of which may be gone: no owner gives these names again. No part
-    /// of Kubernetes' status, but an annotation that is written together with it. 0 for Indexed Jobs.
-    pub ordinals_used: u32,
+    /// The names that pods have had, some of which may be gone. No part of Kubernetes' status, but an annotation that is
+    /// written together with it.
+    pub names_used: NamesUsed,
+}
+
+/// Names that pods of a Job have had: no owner gives them again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamesUsed {
+    /// Ordinals, or indexes, below this one.
+    pub places: u32,
+    /// The attempts below this one, at these indexes. 0 for ordinals, which have one pod each.
+    pub attempts: u32,
+}
+
+impl NamesUsed {
+    /// Records that these names have been used, too.
+    pub fn raise(&mut self, used: Self) {
+        self.places = self.places.max(used.places);
+        self.attempts = self.attempts.max(used.attempts);
+    }
+}
+
+/// `PLACES`, or `PLACES/ATTEMPTS` of an Indexed Job.
+impl fmt::Display for NamesUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.attempts {
+            0 => write!(f, "{}", self.places),
+            attempts => write!(f, "{}/{attempts}", self.places),
+        }
+    }
+}
+
+/// Anybody who may change the Job may write it. Reads what is malformed as none.
+impl From<&str> for NamesUsed {
+    fn from(text: &str) -> Self {
+        let (places, attempts) = text.split_once('/').unwrap_or((text, "0"));
+        let read = |number: &str| number.parse().ok();
+        let used = read(places).zip(read(attempts));
+        used.map(|(places, attempts)| Self { places, attempts }).unwrap_or_default()
+    }
 }
 
 /// `status.uncountedTerminatedPods`.

@@ -13,10 +13,10 @@ use super::observed_job::{ObservedJob, Unserved};
 use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::names::ORDINALS_USED_ANNOTATION;
+use crate::job::names::NAMES_USED_ANNOTATION;
 use crate::job::options::Options;
 use crate::job::spec::Job;
-use crate::job::status::JobStatus;
+use crate::job::status::{JobStatus, NamesUsed};
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
@@ -95,7 +95,7 @@ impl Decoder for JobDecoder {
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
                 options: self.options(&meta),
-                status: JobStatus { ordinals_used: ordinals_used(&meta), ..status.read() },
+                status: JobStatus { names_used: names_used(&meta), ..status.read() },
                 spec: Arc::new(spec),
             };
             if !self.keeps_templates && !job.may_create_pods() {
@@ -120,8 +120,8 @@ impl Decoder for JobDecoder {
 }
 
 /// What the last owner has written of its ordinals. A number that is none says nothing.
-fn ordinals_used(meta: &Meta<'_>) -> u32 {
-    meta.annotation(ORDINALS_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
+fn names_used(meta: &Meta<'_>) -> NamesUsed {
+    meta.annotation(NAMES_USED_ANNOTATION).map(|names| NamesUsed::from(&*names)).unwrap_or_default()
 }
 
 /// The Job, unless its status lists so many UIDs that not all of them are kept, and somebody would need them.

@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
-use crate::job::names::ORDINALS_USED_ANNOTATION;
+use crate::job::names::NAMES_USED_ANNOTATION;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
 /// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
@@ -27,8 +27,8 @@ pub fn status_patch(old: &JobStatus, new: &JobStatus, version: &ResourceVersion)
     render(&Patch {
         metadata: Metadata {
             resource_version: version.as_str(),
-            annotations: (old.ordinals_used != new.ordinals_used)
-                .then(|| BTreeMap::from([(ORDINALS_USED_ANNOTATION, new.ordinals_used.to_string())])),
+            annotations: (old.names_used != new.names_used)
+                .then(|| BTreeMap::from([(NAMES_USED_ANNOTATION, new.names_used.to_string())])),
         },
         status: Difference { old, new },
     })

@@ -36,6 +36,7 @@ use super::options::PodBackoff;
 use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
 use super::spec::{Completion, Job, JobSpec};
+use super::status::NamesUsed;
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
@@ -149,6 +150,7 @@ enum Listed {
 impl PodSet {
     /// An empty set for a Job, whose back-off the controller limits.
     pub fn new(job: &Job, backoff_limits: PodBackoff) -> Self {
+        let before = given::names_used(job);
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
@@ -163,11 +165,14 @@ impl PodSet {
             succeeded: IndexSet::new(),
             failed: IndexSet::new(),
             free: IndexSet::new(),
-            taken: given::ordinals_used(job),
+            taken: match job.spec.completion {
+                Completion::Indexed(_) => IndexSet::new(),
+                _ => IndexSet::below(before.places),
+            },
             pending: BTreeMap::new(),
             unmade: BTreeMap::new(),
             seen_unanswered: BTreeSet::new(),
-            attempts: Attempts::default(),
+            attempts: Attempts::after(before),
             claims_left: usize::MAX,
             counted: CountedPods::of(job),
             released_by_others: None,
@@ -347,10 +352,21 @@ impl PodSet {
         }
     }
 
-    /// The first ordinal that may be given yet, or again: the answer to its creation has yet to come, or was lost.
-    pub fn ordinals_used(&self) -> u32 {
-        let unanswered = self.pending.keys().next().copied();
-        self.taken.gaps().next().into_iter().chain(unanswered).min().unwrap_or(0)
+    /// The names that have been used. Those of creations that are not answered, or whose answer was `lost`, do not count: their
+    /// pods may not exist, and the next owner has to ask for the same ones.
+    pub fn names_used(&self, lost: &BTreeSet<Place>) -> NamesUsed {
+        let lost = lost.iter();
+        match self.spec.completion {
+            Completion::Indexed(_) => {
+                let lost = lost.map(|place| place.attempt);
+                self.attempts.used(self.pending.values().copied().chain(lost))
+            }
+            _ => {
+                let lost = lost.map(|place| place.number);
+                let unanswered = self.pending.keys().next().copied().into_iter().chain(lost);
+                NamesUsed { places: unanswered.chain([self.taken.end()]).min().unwrap_or(0), attempts: 0 }
+            }
+        }
     }
 
     fn no_longer_pending(&mut self, place: Place) {

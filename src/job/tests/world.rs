@@ -4,7 +4,7 @@
 //! failure that it was; a finalizer is removed only from a recorded pod; a status obeys the API server's
 //! rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -49,6 +49,8 @@ pub(super) struct World {
     pub(super) unsuspended_since: Timestamp,
     pub(super) version: u64,
     names: u32,
+    /// Places of pods that are gone.
+    gone: BTreeSet<Place>,
     audit: Audit,
 }
 
@@ -92,6 +94,7 @@ impl World {
             pod_watch: Vec::new(),
             version: 1,
             names: 0,
+            gone: BTreeSet::new(),
             audit,
         }
     }
@@ -125,7 +128,7 @@ impl World {
 
     fn remove(&mut self, uid: &Uid) {
         self.version += 1;
-        self.pods.remove(uid);
+        self.gone.extend(self.pods.remove(uid).and_then(|pod| pod.place));
         self.pod_watch.push(PodEvent::Gone(uid.clone()));
     }
 
@@ -177,10 +180,13 @@ impl World {
         }));
     }
 
-    /// POST of a pod. An ordinal that the status says was used is not given again.
+    /// POST of a pod. The name of a pod that is gone is not given again if the status says that it was used.
     pub(super) fn create(&mut self, new: &NewPod) -> Created {
-        let (used, indexed) = (self.job.status.ordinals_used, self.job.spec.completion.indexes().is_some());
-        assert!(indexed || new.place.number >= used, "ordinal {} of {used} comes back", new.place.number);
+        let (used, indexed) = (self.job.status.names_used, self.job.spec.completion.indexes().is_some());
+        let Place { number, attempt } = new.place;
+        let is_used = number < used.places && (!indexed || attempt < used.attempts);
+        let comes_back = is_used && self.gone.contains(&new.place);
+        assert!(!comes_back, "{number}/{attempt} of {used} comes back");
         self.arrive(new)
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::wire::job_status::WireJobStatus;
 use crate::job::end::condition;
-use crate::job::status::{ConditionKind, ConditionStatus};
+use crate::job::status::{ConditionKind, ConditionStatus, NamesUsed};
 use crate::job::uid::Uid;
 
 fn patch(old: &JobStatus, new: &JobStatus) -> Value {
@@ -215,7 +215,7 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     uncounted,
                     completed_indexes,
                     failed_indexes,
-                    ordinals_used: 0,
+                    names_used: NamesUsed::default(),
                 }
             },
         )
