@@ -11,6 +11,7 @@ use self::answers::Finds;
 pub use self::answers::{Changed, Created};
 use super::adoption::Claimant;
 use super::backoff::extend;
+use super::end;
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
@@ -60,6 +61,8 @@ pub struct JobState {
     pub(super) started: Option<Timestamp>,
     /// Pods that have ended and are not evaluated yet.
     pub(super) unevaluated: Option<UnevaluatedFailures>,
+    /// Since when containers of pods that have not ended have restarted too often.
+    pub(super) restarted_too_often: Option<Timestamp>,
     /// When the status was last written.
     pub(super) status_written: Option<Timestamp>,
     /// Whether a status may be written before a period has passed since.
@@ -135,6 +138,7 @@ impl JobState {
             released_and_left: UidSet::default(),
             started: None,
             unevaluated: None,
+            restarted_too_often: None,
             status_written: None,
             between: Between::Free,
             status_wait: None,
@@ -316,6 +320,8 @@ impl JobState {
     }
 
     fn note_ended(&mut self, now: Timestamp) {
+        let since = end::restarted_too_often(self).then_some(now);
+        self.restarted_too_often = since.and(self.restarted_too_often).or(since);
         let ended = self.pods.newly_ended();
         let (pods, known) = (ended.len(), self.unevaluated.map_or(0, |known| known.pods));
         let news = ended.get(known..).unwrap_or_default();

@@ -167,34 +167,31 @@ impl ConditionKind {
     }
 }
 
-/// `status` of a condition.
+/// `status` of a condition. The API server accepts any text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
     /// `True`.
     True,
     /// `False`.
     False,
-    /// `Unknown`, or any other text: the API server accepts all. No rule looks at it.
+    /// `Unknown`.
     Unknown,
 }
 
 impl ConditionStatus {
+    const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
+
+    /// The status of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+
     /// The name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
             Self::False => "False",
             Self::Unknown => "Unknown",
-        }
-    }
-}
-
-impl From<&str> for ConditionStatus {
-    fn from(name: &str) -> Self {
-        match name {
-            "True" => Self::True,
-            "False" => Self::False,
-            _ => Self::Unknown,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::text::Text;
 use super::uids::Uids;
 use crate::job::index_set::IndexSet;
 use crate::job::short_text::short;
-use crate::job::status::{Condition, ConditionKind, JobStatus, NamesUsed, Uncounted};
+use crate::job::status::{Condition, ConditionKind, ConditionStatus, JobStatus, NamesUsed, Uncounted};
 use crate::job::uid::Uid;
 
 #[derive(Debug, Default, Deserialize)]
@@ -95,11 +95,11 @@ impl WireJobStatus<'_> {
     }
 }
 
-/// The condition, if a rule knows its kind. Who may write a status chooses texts of any length, and each replica keeps them.
+/// The condition, if a rule knows its kind and its status. Any other stays as it is, like those of other kinds. Who may write a status chooses texts of any length, and each replica keeps them.
 fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
     Some(Condition {
         kind: ConditionKind::named(&wire.kind)?,
-        status: (&*wire.status).into(),
+        status: ConditionStatus::named(&wire.status)?,
         reason: short(wire.reason.as_deref().unwrap_or_default()).into(),
         message: short(wire.message.as_deref().unwrap_or_default()).into(),
         last_probe_time: wire.last_probe_time,

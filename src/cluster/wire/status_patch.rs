@@ -17,8 +17,8 @@ use crate::job::status::{Condition, JobStatus, Uncounted};
 /// for which the Job is converted to JSON and back.
 ///
 /// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written together, since new ones
-/// come before all that the patch does not name. Each type is deleted first: the API server deletes all conditions of
-/// that type before it adds any, so nothing is left of what others have written under it.
+/// come before all that the patch does not name. Each type is deleted first, also one that is new: the API server deletes all
+/// conditions of that type before it adds any, so nothing is left of what others have written under it.
 ///
 /// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
 /// empty `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty
@@ -137,7 +137,14 @@ impl<M: SerializeMap> Members<'_, M, JobStatus> {
         if old.clone().eq(new.clone()) {
             return Ok(());
         }
-        let deleted = old.map(|condition| ConditionPatch::Delete { patch: "delete", kind: condition.kind });
+        let mut kinds: Vec<_> = old.map(|condition| condition.kind).collect();
+        kinds.extend(
+            new.clone()
+                .map(|condition| condition.kind)
+                .filter(|kind| !kinds.contains(kind))
+                .collect::<Vec<_>>(),
+        );
+        let deleted = kinds.into_iter().map(|kind| ConditionPatch::Delete { patch: "delete", kind });
         let patches: Vec<_> = deleted.chain(new.map(ConditionPatch::Add)).collect();
         self.map.serialize_entry("conditions", &patches)
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::ends::exits;
-use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, with};
+use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, template, with};
 use crate::job::limits::Limits;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
@@ -103,15 +103,51 @@ fn a_failure_waits_only_where_those_that_follow_could_decide_otherwise() {
     }
 }
 
-/// All its pods have to go anyway.
+/// All its active pods have to go anyway. Those that somebody has deleted before may still decide.
 #[test]
-fn a_failure_of_a_job_that_is_suspended_or_being_deleted_waits_for_no_others() {
-    let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 1);
+fn a_failure_of_a_job_that_is_suspended_or_being_deleted_waits_for_no_active_pods() {
+    let job = with(quiet(job(Completion::Count(9), 3)), |spec| {
+        (spec.backoff_limit, spec.replace_only_failed) = (1, true);
+    });
     let suspended = with(job.clone(), |spec| spec.suspend = true);
     let leaving = Job { deleting: true, ..job.clone() };
-    for (job, waits) in [(job, true), (suspended, false), (leaving, false)] {
-        let plan = reconcile(&failing(job, vec![running("b")]), at(200));
+    let deleted = || but(running("b"), |pod| pod.deleting = true);
+    for (job, other, waits) in [
+        (&job, running("b"), true),
+        (&suspended, running("b"), false),
+        (&suspended, deleted(), true),
+        (&leaving, running("b"), false),
+        (&leaving, deleted(), false),
+    ] {
+        let plan = reconcile(&failing(job.clone(), vec![other]), at(200));
         assert_eq!(matches!(plan.waiting, Some(Wait::FailureDebounce(_))), waits, "{:?}", plan.waiting);
+    }
+}
+
+/// With `restartPolicy: OnFailure`, the restarts of a pod that has succeeded do not count.
+#[test]
+fn too_many_restarts_end_the_job_only_if_the_pod_does_not_succeed_meanwhile() {
+    use ConditionKind::{FailureTarget, SuccessCriteriaMet};
+    let job = with(quiet(job(Completion::Count(1), 1)), |spec| {
+        (spec.backoff_limit, spec.template) = (1, template("OnFailure"));
+    });
+    for (succeeds, expected) in [
+        (None, (FailureTarget, "BackoffLimitExceeded")),
+        (Some(200_900), (SuccessCriteriaMet, "CompletionsReached")),
+    ] {
+        let mut state = JobState::new(job.clone(), Limits::default());
+        state.observe_pod(running("a"), at(199));
+        state.pods_listed(&UidSet::default(), 0);
+        for (ms, version) in [(200_000, 2), (200_500, 3)] {
+            state.observe_pod(but(running("a"), |pod| (pod.restarts, pod.version) = (1, version)), at_ms(ms));
+        }
+        assert_eq!(reconcile(&state, at_ms(200_500)).waiting, Some(Wait::FailureDebounce(at(201))));
+        assert_eq!(announced(&state, 200_999), None);
+        if let Some(ms) = succeeds {
+            end(&mut state, "a", Phase::Succeeded, ms);
+        }
+        let announced = announced(&state, 201_000);
+        assert_eq!(announced.map(|(kind, reason)| (kind, reason == expected.1)), Some((expected.0, true)));
     }
 }
 

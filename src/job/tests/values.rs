@@ -20,9 +20,9 @@ fn conditions_have_the_values_of_the_api() {
         ("Unknown", ConditionStatus::Unknown),
     ] {
         assert_eq!(status.as_str(), name);
-        assert_eq!(ConditionStatus::from(name), status);
+        assert_eq!(ConditionStatus::named(name), Some(status));
     }
-    assert_eq!(["true", "", "maybe"].map(ConditionStatus::from), [ConditionStatus::Unknown; 3]);
+    assert_eq!(["true", "", "maybe"].map(ConditionStatus::named), [None; 3]);
     let ends = ["Suspended", "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Other"]
         .map(|name| ConditionKind::named(name).map(ConditionKind::is_end));
     assert_eq!(ends, [Some(false), Some(false), Some(false), Some(true), Some(true), None]);

@@ -99,15 +99,49 @@ fn conditions_of_others_stay_and_nothing_is_left_of_what_others_have_written_und
         |(kind, status)| json!({"type": kind, "status": status, "lastProbeTime": since, "lastTransitionTime": since}),
     );
     let patch = patch(&old, &new);
-    let deletion = json!({"$patch": "delete", "type": "Suspended"});
-    assert_eq!(patch["status"]["conditions"], json!([deletion, ours[0], ours[1]]));
+    let [suspended, failure] =
+        ["Suspended", "FailureTarget"].map(|kind| json!({"$patch": "delete", "type": kind}));
+    assert_eq!(patch["status"]["conditions"], json!([suspended, failure, ours[0], ours[1]]));
     let written = merged(stored, patch["status"].clone());
     assert_eq!(written["conditions"], json!([ours[0], ours[1], foreign[0], foreign[1]]));
 }
 
+/// The API server accepts any status, and no rule knows this one.
+#[test]
+fn a_condition_whose_status_has_no_meaning_stays_as_it_is() {
+    let odd = json!({"type": "FailureTarget", "status": "Maybe", "reason": "Odd"});
+    let stored = json!({"conditions": [odd]});
+    let old = read(&stored);
+    let mut new = old.clone();
+    new.ensure(condition(
+        ConditionKind::Suspended,
+        ConditionStatus::True,
+        "JobSuspended",
+        "",
+        Timestamp::UNIX_EPOCH,
+    ));
+    let written = merged(stored, patch(&old, &new)["status"].clone());
+    let of = |kind: &str| {
+        let conditions = written["conditions"].as_array().unwrap();
+        conditions.iter().filter(|condition| condition["type"] == kind).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!((of("FailureTarget"), of("Suspended").len()), (vec![odd], 1), "{written}");
+    let old = read(&written);
+    new.ensure(condition(
+        ConditionKind::FailureTarget,
+        ConditionStatus::True,
+        "Known",
+        "",
+        Timestamp::UNIX_EPOCH,
+    ));
+    let written = merged(written, patch(&old, &new)["status"].clone());
+    let failure = read(&written).holding(ConditionKind::FailureTarget).cloned();
+    assert_eq!(failure.map(|failure| failure.reason.to_string()).as_deref(), Some("Known"), "{written}");
+}
+
 #[test]
 fn a_status_keeps_no_conditions_of_others_and_short_texts_of_ours() {
-    let long = |kind: &str| json!({"type": kind, "status": "x".repeat(90_000), "reason": "é".repeat(90_000), "message": "é".repeat(90_000)});
+    let long = |kind: &str| json!({"type": kind, "status": "Unknown", "reason": "é".repeat(90_000), "message": "é".repeat(90_000)});
     let conditions: Vec<Value> =
         ["Foreign", "Complete", "", "complete", "Complete"].iter().map(|kind| long(kind)).collect();
     let status = read(&json!({"conditions": conditions}));
