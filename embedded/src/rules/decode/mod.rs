@@ -143,6 +143,15 @@ mod tests {
     }
 
     #[test]
+    fn a_zero_with_a_sign_is_a_whole_number() {
+        let body = r#"{"spec":{"backoffLimit":-0}}"#;
+        let of_value = from_value("batch/v1", "Job", serde_json::from_str(body).unwrap());
+        for decoded in [job(body), of_value] {
+            assert_eq!(decoded.unwrap().object["spec"]["backoffLimit"], 0);
+        }
+    }
+
+    #[test]
     fn wrong_types_are_refused_in_the_words_of_go() {
         let prefix = "json: cannot unmarshal";
         assert_eq!(
