@@ -193,6 +193,14 @@ fn json_is_read_as_json() {
         ("{\"a\": 1 # one\n}\n", json!([{"a": 1}])),
         ("{\"a\":1}\n# a comment\n{\"b\":2}\n", json!([{"a": 1}, {"b": 2}])),
     ]);
+    // Comments are no part of it.
+    check(&[
+        ("# licence\n{\"a\":1}\n{\"b\":2}", json!([{"a": 1}, {"b": 2}])),
+        ("\n  # x {\n#\n{\"a\":1} # y\n{\"b\":2}{\"c\":3}\n# z\n", json!([{"a": 1}, {"b": 2}, {"c": 3}])),
+        ("{\"a\":1}\n# x\nb: 2\n", json!([{"a": 1}, {"b": 2}])),
+        ("# x\n{a: 1}\n# y\n", json!([{"a": 1}])),
+        ("{\"a\":1}\n# x", json!([{"a": 1}])),
+    ]);
     // Where a text has no lines.
     let key = "x".repeat(5000);
     assert_eq!(read(&format!("{{\"{key}\": 1}}")), Ok(vec![json!({key: 1})]));
