@@ -143,6 +143,66 @@ fn wrong_values_are_told_where_they_are() {
     assert_eq!((code, errors), (2, wanted.to_vec()));
 }
 
+/// Kubernetes names the map alone, or a path without `metadata`.
+#[test]
+fn a_problem_of_an_entry_points_at_the_entry() {
+    let long = "x".repeat(64);
+    let metadata = |fields: &str| JOB.replace("metadata:\n", &format!("metadata:\n  {fields}\n"));
+    let template =
+        |fields: &str| JOB.replace("    spec:\n", &format!("    metadata:\n      {fields}\n    spec:\n"));
+    let pod = |fields: &str| JOB.replace("    spec:\n", &format!("    spec:\n      {fields}\n"));
+    let resources = "resources:\n          requests:\n            memory: 1Gi\n            cpu: 2\n          limits: {cpu: 1}";
+    let labels = "spec.template.metadata.labels: Invalid value:";
+    for (text, wanted) in [
+        (
+            metadata("labels:\n    ok: a\n    b: c d"),
+            "line 6, column 5: metadata.labels: Invalid value: \"c d\"",
+        ),
+        (
+            metadata("labels:\n    ok: a\n    b c: d"),
+            "line 6, column 5: metadata.labels: Invalid value: \"b c\"",
+        ),
+        (metadata("annotations:\n    ok: a\n    b c: d"), "line 6, column 5: metadata.annotations: Invalid"),
+        (template("labels:\n        ok: a\n        b: c d"), &format!("line 10, column 9: {labels} \"c d\"")),
+        (template("labels:\n        job-name: c d"), &format!("line 9, column 9: {labels} \"c d\"")),
+        (
+            template("annotations:\n        ok: a\n        b c: d"),
+            "line 10, column 9: spec.template.metadata.annotations: Invalid value: \"b c\"",
+        ),
+        (
+            template("annotations:\n        controller.kubernetes.io/pod-deletion-cost: x"),
+            "line 9, column 9: spec.template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid",
+        ),
+        (
+            pod("nodeSelector:\n        ok: a\n        b: c d"),
+            "line 10, column 9: spec.template.spec.nodeSelector: ",
+        ),
+        (
+            JOB.replace(
+                "  template",
+                "  manualSelector: true\n  selector:\n    matchLabels:\n      a: b c\n  template",
+            )
+            .replace("    spec:\n", "    metadata: {labels: {a: b}}\n    spec:\n"),
+            "line 9, column 7: spec.selector.matchLabels: Invalid value: \"b c\"",
+        ),
+        (
+            JOB.replace("image: none\n", &format!("image: none\n        {resources}\n")),
+            "line 15, column 13: spec.template.spec.containers[0].resources.requests: Invalid value: \"2\"",
+        ),
+        (
+            JOB.replace("sample", &long),
+            &format!(
+                "line 4, column 3: metadata.name: Invalid value: \"{long}\": must be no more than 63 bytes"
+            ),
+        ),
+    ] {
+        let (code, errors) = run(text.clone(), &[]);
+        assert_eq!(code, 2, "{text}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("standard input: {wanted}")), "{wanted}: {errors:?}");
+    }
+    assert_eq!(run(JOB.replace("sample", &long), &[]).1.len(), 1);
+}
+
 /// What decides where a Job goes is a text, too, and is never replaced by a default.
 #[test]
 fn types_and_namespaces_are_texts() {

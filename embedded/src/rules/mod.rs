@@ -50,19 +50,19 @@ pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
         Err(decode::DecodeError::Type(first, others)) => {
             let cause = |error: decode::TypeError| {
                 let (field, message) = (error.field, error.problem);
-                Cause { reason: CauseReason::TypeInvalid, field, message }
+                Cause::new(CauseReason::TypeInvalid, field, message)
             };
             return Err(std::iter::once(first).chain(others).map(cause).collect());
         }
         Err(decode::DecodeError::Syntax(message)) => {
-            return Err(vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }]);
+            return Err(vec![Cause::new(CauseReason::TypeInvalid, "", message)]);
         }
     };
     if !decoded.strict.is_empty() {
         let cause = |error: &String| {
             let (message, field) = error.split_once(" \"").unwrap_or((error, ""));
             let field = field.trim_end_matches('"');
-            Cause { reason: CauseReason::Invalid, field: field.to_owned(), message: message.to_owned() }
+            Cause::new(CauseReason::Invalid, field, message)
         };
         return Err(decoded.strict.iter().map(cause).collect());
     }
@@ -124,6 +124,15 @@ pub struct Cause {
     pub field: String,
     /// Human-readable text without the field path, such as `Invalid value: "x": must be ...`.
     pub message: String,
+    /// The key of the map at `field` that is meant, where Kubernetes names the map alone. No answer of the API shows it.
+    pub entry: Option<String>,
+}
+
+impl Cause {
+    /// A cause that names the field that is meant.
+    pub(crate) fn new(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason, field: field.into(), message: message.into(), entry: None }
+    }
 }
 
 /// The kinds of causes in field validation (`metav1.CauseType`).

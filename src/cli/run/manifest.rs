@@ -48,8 +48,6 @@ pub(super) fn load(
     if loader.loaded.manifests.is_empty() && loader.problems.is_empty() {
         loader.problems.push(format!("{}: no Job in it", label(&files[0])));
     }
-    // Kubernetes checks some values twice, as those of both labels with the name of the Job.
-    loader.problems.dedup();
     if loader.problems.is_empty() { Ok(loader.loaded) } else { Err(loader.problems) }
 }
 
