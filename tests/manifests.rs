@@ -143,6 +143,23 @@ fn wrong_values_are_told_where_they_are() {
     assert_eq!((code, errors), (2, wanted.to_vec()));
 }
 
+/// Unknown fields are told beside wrong types, so that one round is enough.
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = JOB
+        .replace("spec:\n  template", "spec:\n  paralelism: 2\n  completions: x\n  template")
+        .replace("image: none\n", "imagee: none\n        env: {}\n");
+    let (code, mut errors) = run(text, &[]);
+    errors.sort();
+    let wanted = [
+        "line 13, column 9: unknown field \"spec.template.spec.containers[0].imagee\"",
+        "line 14, column 9: spec.template.spec.containers[0].env: must be a list, but is a map",
+        "line 6, column 3: unknown field \"spec.paralelism\"",
+        "line 7, column 3: spec.completions: must be a whole number of 32 bits, but is a string",
+    ];
+    assert_eq!((code, errors), (2, wanted.map(|line| format!("standard input: {line}")).to_vec()));
+}
+
 /// Kubernetes names the map alone, or a path without `metadata`.
 #[test]
 fn a_problem_of_an_entry_points_at_the_entry() {
