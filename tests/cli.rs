@@ -121,6 +121,11 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         pod(volume).replace("image:", "volumeMounts: [{name: data, mountPath: /opt}]\n        image:");
     let program = JOB.lines().map(|line| if line.trim_start().starts_with("command") { "" } else { line });
     for (name, text, expected) in [
+        (
+            "args.yaml",
+            &JOB.replace("[\"true\"]", &format!("[\"echo\", \"{}\"]", "x".repeat(131_072))),
+            "containers[0].command[1]: 131072 bytes, but Linux gives a program at most 131071",
+        ),
         ("command.yaml", &program.collect::<Vec<_>>().join("\n"), "containers[0].command: "),
         ("mount.yaml", &mounted, "containers[0].volumeMounts[0].mountPath: "),
         (
@@ -160,7 +165,7 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         let (code, errors) = run(std::slice::from_ref(&path));
         assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
         assert!(errors[0].contains(expected), "{name}: {errors:?}");
-        let way_out = ["--kubeconfig", "helm template"];
+        let way_out = ["--kubeconfig", "helm template", "into a file"];
         assert!(way_out.iter().any(|way| errors[0].contains(way)), "{name}: {errors:?}");
         assert!(errors[0].contains("yaml: line "), "{name}: {errors:?}");
     }

@@ -220,6 +220,15 @@ fn a_problem_of_an_entry_points_at_the_entry() {
     assert_eq!(run(JOB.replace("sample", &long), &[]).1.len(), 1);
 }
 
+/// The request would end before the API server has answered it.
+#[test]
+fn a_job_that_is_too_large_for_a_request_is_refused() {
+    let (code, errors) = run(JOB.replace("echo ran", &"x".repeat(4 << 20)), &[]);
+    assert_eq!((code, errors.len()), (2, 1));
+    assert!(errors[0].starts_with("standard input: line 1, column 1: the Job has 41945"), "{errors:?}");
+    assert!(errors[0].contains("at most 3145728: keep large texts in files"), "{errors:?}");
+}
+
 /// What decides where a Job goes is a text, too, and is never replaced by a default.
 #[test]
 fn types_and_namespaces_are_texts() {

@@ -7,16 +7,26 @@ use serde_json::Value;
 use super::view::is_ours;
 use super::{Host, preflight};
 use crate::cli::embedded::workspace;
+use yardmaster_embedded::BODY_LIMIT;
 use yardmaster_embedded::rules::{Cause, job_of_manifest, refusals_of_pods};
 
 /// The fields that an API server refuses; or, if there are none, those that this machine cannot give the pods. Each has a text that
 /// names it.
 pub(super) fn problems(job: &Value, host: Host) -> Vec<(String, String)> {
-    let mut problems = problems_of_fields(job, host);
+    let mut problems: Vec<_> = too_large(job).into_iter().chain(problems_of_fields(job, host)).collect();
     // Kubernetes checks some values twice, as those of both labels with the name of the Job.
     let mut told = HashSet::new();
     problems.retain(|problem| told.insert(problem.clone()));
     problems
+}
+
+/// An API server ends a request that is larger.
+fn too_large(job: &Value) -> Option<(String, String)> {
+    let size = serde_json::to_vec(job).map_or(0, |body| body.len());
+    let problem = format!(
+        "the Job has {size} bytes as JSON, and an API server takes at most {BODY_LIMIT}: keep large texts in files"
+    );
+    (size > BODY_LIMIT).then(|| (String::new(), problem))
 }
 
 fn problems_of_fields(manifest: &Value, host: Host) -> Vec<(String, String)> {
