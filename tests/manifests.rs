@@ -95,6 +95,8 @@ fn jobs_are_read_in_the_forms_in_which_people_have_them() {
         // Words of flow style that end with a colon.
         JOB.replace("[\"sh\", \"-c\", \"echo ran\"]", "[echo, ran:]"),
         job("a").to_string().replace("\"true\"", "\"\\ud83d\\ude00 \\/ \\u2028\\u007f\""),
+        job("a").to_string().replace("\"spec\":{\"template\"", "\"spec\":{\"backoffLimit\":-0,\"template\""),
+        format!("# licence\n\n{}\n# the second\n{}", job("a"), job("b")),
     ] {
         is_read(text.replace('\n', "\r\n"));
         is_read(format!("\u{feff}{text}"));
@@ -282,6 +284,16 @@ fn a_field_that_is_there_twice_is_told() {
     assert_eq!((code, errors.len()), (3, 2), "{errors:?}");
     let wanted = "standard input: line 8, column 3: spec.parallelism is there twice, first in line 6, column 3: this one counts";
     assert_eq!(errors[0], wanted);
+    // It is told beside the problems that it leads to.
+    let (code, errors) = run(format!("{JOB}metadata: {{labels: {{a: b}}}}\n"), &[]);
+    assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
+    assert_eq!(
+        errors[0],
+        "standard input: line 13, column 1: metadata is there twice, first in line 3, column 1: this one counts"
+    );
+    assert!(errors[1].contains("metadata.name: Required value"), "{errors:?}");
+    let (_, errors) = run(format!("{JOB}kind: CronJob\n"), &[]);
+    assert!(errors[0].contains("kind is there twice"), "{errors:?}");
 }
 
 /// What `kubectl get job -o yaml` prints, but for the spec.

@@ -31,14 +31,23 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads all files, with Jobs whose pods run on this host; an error lists all problems, one line each. What a cluster has written
-/// into Jobs is left out if `exported` is set; otherwise it is a problem where a cluster would refuse it.
+/// Files that are not taken: one line each.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// All problems.
+    pub(super) problems: Vec<String>,
+    /// What may have led to them.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads all files, with Jobs whose pods run on this host. What a cluster has written into Jobs is left out if `exported` is set;
+/// otherwise it is a problem where a cluster would refuse it.
 pub(super) fn load(
     files: &[PathBuf],
     namespace: Option<&str>,
     exported: bool,
     host: Host,
-) -> Result<Loaded, Vec<String>> {
+) -> Result<Loaded, Refused> {
     let loaded = Loaded { manifests: Vec::new(), notes: Vec::new() };
     let (problems, names) = (Vec::new(), HashMap::new());
     let mut loader = Loader { namespace, exported, host, loaded, problems, names };
@@ -48,7 +57,8 @@ pub(super) fn load(
     if loader.loaded.manifests.is_empty() && loader.problems.is_empty() {
         loader.problems.push(format!("{}: no Job in it", label(&files[0])));
     }
-    if loader.problems.is_empty() { Ok(loader.loaded) } else { Err(loader.problems) }
+    let Loader { loaded, problems, .. } = loader;
+    if problems.is_empty() { Ok(loaded) } else { Err(Refused { problems, notes: loaded.notes }) }
 }
 
 struct Loader<'a> {
@@ -93,9 +103,21 @@ impl Loader<'_> {
         let origin = Origin { label: &label, source: &source };
         for document in source.documents() {
             match document {
-                Ok(document) => self.document(origin, &document, (None, None)),
+                Ok(document) => {
+                    self.repeated(origin, &document);
+                    self.document(origin, &document, (None, None));
+                }
                 Err(error) => self.problems.push(origin.line(error.at, error)),
             }
+        }
+    }
+
+    /// Notes the keys that a document has twice: a value that does not count may be the one that a problem misses.
+    fn repeated(&mut self, origin: Origin<'_>, document: &Node) {
+        for Repeated { field, earlier, at } in document.repeated() {
+            let first = origin.source.position(earlier);
+            let text = format!("{field} is there twice, first in {first}: this one counts");
+            self.loaded.notes.push(origin.line(at, text));
         }
     }
 
@@ -170,11 +192,6 @@ impl Loader<'_> {
         #[cfg(feature = "embedded")]
         for (field, text) in check::problems(&job, self.host) {
             self.problems.push(line(&field, &text));
-        }
-        for Repeated { field, earlier, at } in document.repeated() {
-            let first = origin.source.position(earlier);
-            let text = format!("{field} is there twice, first in {first}: this one counts");
-            self.loaded.notes.push(origin.line(at, text));
         }
         self.loaded.manifests.push(Manifest { job, namespace });
     }

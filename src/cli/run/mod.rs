@@ -33,7 +33,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 use tokio::time::{Instant, interval_at};
 
-use self::manifest::{Loaded, Manifest};
+use self::manifest::{Loaded, Manifest, Refused};
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
@@ -97,8 +97,12 @@ impl RunArgs {
 /// some wait for what nobody does here.
 pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let loaded = manifest::load(&args.files, args.namespace.as_deref(), args.exported, args.host());
-    let Loaded { manifests, notes } = loaded.map_err(Failure::BadInput)?;
+    let (loaded, notes) = match loaded {
+        Ok(Loaded { manifests, notes }) => (Ok(manifests), notes),
+        Err(Refused { problems, notes }) => (Err(Failure::BadInput(problems)), notes),
+    };
     notes.iter().for_each(note);
+    let manifests = loaded?;
     let mut interrupts = Interrupts::listen()?;
     let cluster = tokio::select! {
         cluster = TargetCluster::prepare(&args, &manifests, &telemetry.traces) => cluster?,
