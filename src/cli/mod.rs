@@ -16,6 +16,7 @@ mod job_phase;
 mod job_view;
 mod lists;
 mod logs;
+mod namespace;
 mod ownership;
 mod pod_view;
 mod release;

@@ -43,6 +43,7 @@ use self::waits::{PATIENCE, Waits};
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
 use super::lists::objects;
+use super::namespace::parse_namespace;
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -68,7 +69,7 @@ pub(super) struct RunArgs {
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     here: bool,
     /// Namespace of Jobs without metadata.namespace [default: default].
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
     /// Leave out what a cluster has written into Jobs that were read from it: uid, resourceVersion, status, generated selector
     /// and labels, owners [default: refuse such Jobs].
