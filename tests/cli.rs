@@ -84,7 +84,7 @@ fn bad_manifests_are_refused_in_one_line() {
         (
             "version.yaml",
             &JOB.replace("batch/v1", "batch/v2"),
-            "line 1, column 1: apiVersion batch/v2 is not supported",
+            "line 1, column 1: apiVersion \"batch/v2\" is not supported",
         ),
         ("no-kind.yaml", &JOB.replace("kind: Job\n", ""), "kind: Required value"),
         (
@@ -269,8 +269,9 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["controller", "--max-uncounted-pods", "5001"], "--max-uncounted-pods"),
         (vec!["controller", "--api-backoff", "18446744073709551615s 1000ms"], "--api-backoff"),
         (vec!["controller", "--feature-gates", "NoSuch=true"], "--feature-gates"),
-        (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
-        (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
+        (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig /no/such/file: no such file"),
+        (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig /no/such/file: no such file"),
+        (vec!["status", "--kubeconfig", "/"], "--kubeconfig /: is a directory"),
         (vec!["status", "--all", "--unfinished"], "--unfinished"),
         (vec!["status", "job", "--shards"], "--shards"),
         (vec!["logs"], "<JOB>"),
@@ -310,6 +311,31 @@ fn a_cluster_that_does_not_answer_is_no_bad_input() {
     let path = files.write("job.yaml", JOB);
     let (code, errors) = outcome(yardmaster().arg("run").arg(&path).arg("--kubeconfig").arg(&kubeconfig));
     assert_eq!((code, errors.len()), (3, 1), "{errors:?}");
+    for arguments in [vec!["status"], vec!["status", "--watch"], vec!["logs", "job"]] {
+        let (code, errors) = outcome(yardmaster().args(&arguments).arg("--kubeconfig").arg(&kubeconfig));
+        let wanted = ["error: cannot reach the API server that the kubeconfig names: Connection refused"];
+        assert_eq!((code, &*errors), (3, &wanted.map(str::to_owned)[..]), "{arguments:?}");
+    }
+}
+
+/// The words are not those of a library, and show no line of the file, which may hold a token.
+#[test]
+fn what_is_no_kubeconfig_is_told_with_its_file_and_a_next_step() {
+    let files = Files::new();
+    for (text, wanted) in [
+        ("secret words\n", "not a kubeconfig: wrong syntax or type in line 1, column 1"),
+        ("clusters: 1\n", "not a kubeconfig: wrong syntax or type in line 1, column 11"),
+        ("current-context: c\n", "the kubeconfig has no context \"c\": `kubectl config get-contexts`"),
+        ("clusters: []\n", "set `current-context` in the kubeconfig, or choose one with --context"),
+    ] {
+        let file = files.write("kubeconfig", text);
+        let (code, errors) = outcome(yardmaster().args(["status", "--kubeconfig"]).arg(&file));
+        assert_eq!((code, errors.len()), (2, 1), "{text}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("--kubeconfig {}: ", file.display())), "{errors:?}");
+        assert!(errors[0].contains(wanted) && !errors[0].contains("secret"), "{text}: {errors:?}");
+    }
+    let (_, errors) = outcome(yardmaster().arg("status").env("KUBECONFIG", files.path("none")));
+    assert!(errors[0].ends_with("none: no such file; choose one with --kubeconfig FILE"), "{errors:?}");
 }
 
 #[test]

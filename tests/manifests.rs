@@ -238,6 +238,12 @@ fn types_and_namespaces_are_texts() {
     let namespace = |name: &str| JOB.replace("metadata:\n", &format!("metadata:\n  namespace: {name}\n"));
     for (text, wanted) in [
         (JOB.replace("batch/v1", "1"), "line 1, column 1: apiVersion: must be a string"),
+        (
+            JOB.replace("batch/v1", "'batch/v1 '"),
+            "line 1, column 1: apiVersion \"batch/v1 \" is not supported",
+        ),
+        (json!([job("a"), job("b")]).to_string(), "line 1, column 1: a list of objects: wrap it into"),
+        ("[1, 2]".to_owned(), "line 1, column 1: not a manifest"),
         (JOB.replace("Job", "yes"), "line 2, column 1: kind: must be a string"),
         (namespace("5"), "line 4, column 3: metadata.namespace: must be a string, but is a number"),
         (namespace("no"), "line 4, column 3: metadata.namespace: must be a string, but is a bool"),

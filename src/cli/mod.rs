@@ -10,6 +10,7 @@ mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod failure;
+mod file_problem;
 mod http_args;
 mod identity;
 mod job_phase;

@@ -11,6 +11,7 @@ use yardmaster_manifest::{Content, Node, Repeated, Source};
 #[cfg(feature = "embedded")]
 use super::check;
 use super::{Host, export, refusal};
+use crate::cli::file_problem::file_problem;
 use crate::telemetry::printable::OneLine;
 
 /// A Job to create.
@@ -125,6 +126,7 @@ impl Loader<'_> {
     fn document(&mut self, origin: Origin<'_>, document: &Node, listed: Type<'_>) {
         let given = (document.text("apiVersion"), document.text("kind"));
         let known = match if given == (None, None) { listed } else { given } {
+            _ if has_objects(document) => ("", format!("a list of objects: {WRAP}")),
             _ if !matches!(document.content, Content::Map(_)) => {
                 ("", "not a manifest: expected fields such as `kind: Job`".to_owned())
             }
@@ -138,8 +140,8 @@ impl Loader<'_> {
             }
             (_, None) => ("kind", "kind: Required value: yardmaster runs batch/v1 Job".to_owned()),
             (version, Some("Job")) => {
-                let version = version.unwrap_or("\"\"");
-                let text = format!("apiVersion {version} is not supported: yardmaster runs batch/v1 Job");
+                let version = version.unwrap_or_default();
+                let text = format!("apiVersion {version:?} is not supported: yardmaster runs batch/v1 Job");
                 ("apiVersion", text)
             }
             (version, Some(kind)) => ("kind", refusal::kind(version, kind)),
@@ -216,6 +218,14 @@ impl Loader<'_> {
     }
 }
 
+/// What makes one document of the list that `jq -s` prints.
+const WRAP: &str = r#"wrap it into `{"apiVersion": "v1", "kind": "List", "items": […]}`"#;
+
+/// Whether it is a list with objects in it.
+fn has_objects(document: &Node) -> bool {
+    matches!(&document.content, Content::List(items) if items.iter().any(|item| item.get("kind").is_some()))
+}
+
 /// Whether a field is there, and is no text.
 fn is_mistyped(document: &Node, field: &str) -> bool {
     document.get(field).is_some_and(|value| !value.is_null()) && document.text(field).is_none()
@@ -232,10 +242,5 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    match read {
-        Ok(_) => Ok(bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err("no such file".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Err("is a directory".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    read.map(|_| bytes).map_err(|error| file_problem(&error))
 }
