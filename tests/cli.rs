@@ -84,7 +84,7 @@ fn bad_manifests_are_refused_in_one_line() {
         (
             "version.yaml",
             &JOB.replace("batch/v1", "batch/v2"),
-            "line 1, column 1: apiVersion batch/v2 is not supported",
+            "line 1, column 1: apiVersion \"batch/v2\" is not supported",
         ),
         ("no-kind.yaml", &JOB.replace("kind: Job\n", ""), "kind: Required value"),
         (
@@ -121,6 +121,11 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         pod(volume).replace("image:", "volumeMounts: [{name: data, mountPath: /opt}]\n        image:");
     let program = JOB.lines().map(|line| if line.trim_start().starts_with("command") { "" } else { line });
     for (name, text, expected) in [
+        (
+            "args.yaml",
+            &JOB.replace("[\"true\"]", &format!("[\"echo\", \"{}\"]", "x".repeat(131_072))),
+            "containers[0].command[1]: 131072 bytes, but Linux gives a program at most 131071",
+        ),
         ("command.yaml", &program.collect::<Vec<_>>().join("\n"), "containers[0].command: "),
         ("mount.yaml", &mounted, "containers[0].volumeMounts[0].mountPath: "),
         (
@@ -160,7 +165,7 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         let (code, errors) = run(std::slice::from_ref(&path));
         assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
         assert!(errors[0].contains(expected), "{name}: {errors:?}");
-        let way_out = ["--kubeconfig", "helm template"];
+        let way_out = ["--kubeconfig", "helm template", "into a file"];
         assert!(way_out.iter().any(|way| errors[0].contains(way)), "{name}: {errors:?}");
         assert!(errors[0].contains("yaml: line "), "{name}: {errors:?}");
     }
@@ -241,6 +246,11 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["run"], "<FILE>"),
         (vec!["run", "--nonsense", "x.yaml"], "--nonsense"),
         (vec!["run", "-o", "xml", "x.yaml"], "--output"),
+        (vec!["run", "-n", "", "x.yaml"], "--namespace"),
+        (vec!["run", "-n", "Team_A", "x.yaml"], "a namespace has 1 to 63 lower case letters"),
+        (vec!["status", "-n", ""], "--namespace"),
+        (vec!["status", "--lease-namespace", "a.b"], "--lease-namespace"),
+        (vec!["logs", "job", "-n", "a/b"], "--namespace"),
         (vec!["run", "--here", "--kubeconfig", "x", "y.yaml"], "--here"),
         (vec!["cluster", "--replicas", "many"], "--replicas"),
         (vec!["cluster", "--listen", "nowhere"], "--listen"),
@@ -259,8 +269,9 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["controller", "--max-uncounted-pods", "5001"], "--max-uncounted-pods"),
         (vec!["controller", "--api-backoff", "18446744073709551615s 1000ms"], "--api-backoff"),
         (vec!["controller", "--feature-gates", "NoSuch=true"], "--feature-gates"),
-        (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
-        (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
+        (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig /no/such/file: no such file"),
+        (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig /no/such/file: no such file"),
+        (vec!["status", "--kubeconfig", "/"], "--kubeconfig /: is a directory"),
         (vec!["status", "--all", "--unfinished"], "--unfinished"),
         (vec!["status", "job", "--shards"], "--shards"),
         (vec!["logs"], "<JOB>"),
@@ -300,6 +311,31 @@ fn a_cluster_that_does_not_answer_is_no_bad_input() {
     let path = files.write("job.yaml", JOB);
     let (code, errors) = outcome(yardmaster().arg("run").arg(&path).arg("--kubeconfig").arg(&kubeconfig));
     assert_eq!((code, errors.len()), (3, 1), "{errors:?}");
+    for arguments in [vec!["status"], vec!["status", "--watch"], vec!["logs", "job"]] {
+        let (code, errors) = outcome(yardmaster().args(&arguments).arg("--kubeconfig").arg(&kubeconfig));
+        let wanted = ["error: cannot reach the API server that the kubeconfig names: Connection refused"];
+        assert_eq!((code, &*errors), (3, &wanted.map(str::to_owned)[..]), "{arguments:?}");
+    }
+}
+
+/// The words are not those of a library, and show no line of the file, which may hold a token.
+#[test]
+fn what_is_no_kubeconfig_is_told_with_its_file_and_a_next_step() {
+    let files = Files::new();
+    for (text, wanted) in [
+        ("secret words\n", "not a kubeconfig: wrong syntax or type in line 1, column 1"),
+        ("clusters: 1\n", "not a kubeconfig: wrong syntax or type in line 1, column 11"),
+        ("current-context: c\n", "the kubeconfig has no context \"c\": `kubectl config get-contexts`"),
+        ("clusters: []\n", "set `current-context` in the kubeconfig, or choose one with --context"),
+    ] {
+        let file = files.write("kubeconfig", text);
+        let (code, errors) = outcome(yardmaster().args(["status", "--kubeconfig"]).arg(&file));
+        assert_eq!((code, errors.len()), (2, 1), "{text}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("--kubeconfig {}: ", file.display())), "{errors:?}");
+        assert!(errors[0].contains(wanted) && !errors[0].contains("secret"), "{text}: {errors:?}");
+    }
+    let (_, errors) = outcome(yardmaster().arg("status").env("KUBECONFIG", files.path("none")));
+    assert!(errors[0].ends_with("none: no such file; choose one with --kubeconfig FILE"), "{errors:?}");
 }
 
 #[test]

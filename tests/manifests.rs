@@ -95,6 +95,8 @@ fn jobs_are_read_in_the_forms_in_which_people_have_them() {
         // Words of flow style that end with a colon.
         JOB.replace("[\"sh\", \"-c\", \"echo ran\"]", "[echo, ran:]"),
         job("a").to_string().replace("\"true\"", "\"\\ud83d\\ude00 \\/ \\u2028\\u007f\""),
+        job("a").to_string().replace("\"spec\":{\"template\"", "\"spec\":{\"backoffLimit\":-0,\"template\""),
+        format!("# licence\n\n{}\n# the second\n{}", job("a"), job("b")),
     ] {
         is_read(text.replace('\n', "\r\n"));
         is_read(format!("\u{feff}{text}"));
@@ -143,6 +145,92 @@ fn wrong_values_are_told_where_they_are() {
     assert_eq!((code, errors), (2, wanted.to_vec()));
 }
 
+/// Unknown fields are told beside wrong types, so that one round is enough.
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = JOB
+        .replace("spec:\n  template", "spec:\n  paralelism: 2\n  completions: x\n  template")
+        .replace("image: none\n", "imagee: none\n        env: {}\n");
+    let (code, mut errors) = run(text, &[]);
+    errors.sort();
+    let wanted = [
+        "line 13, column 9: unknown field \"spec.template.spec.containers[0].imagee\"",
+        "line 14, column 9: spec.template.spec.containers[0].env: must be a list, but is a map",
+        "line 6, column 3: unknown field \"spec.paralelism\"",
+        "line 7, column 3: spec.completions: must be a whole number of 32 bits, but is a string",
+    ];
+    assert_eq!((code, errors), (2, wanted.map(|line| format!("standard input: {line}")).to_vec()));
+}
+
+/// Kubernetes names the map alone, or a path without `metadata`.
+#[test]
+fn a_problem_of_an_entry_points_at_the_entry() {
+    let long = "x".repeat(64);
+    let metadata = |fields: &str| JOB.replace("metadata:\n", &format!("metadata:\n  {fields}\n"));
+    let template =
+        |fields: &str| JOB.replace("    spec:\n", &format!("    metadata:\n      {fields}\n    spec:\n"));
+    let pod = |fields: &str| JOB.replace("    spec:\n", &format!("    spec:\n      {fields}\n"));
+    let resources = "resources:\n          requests:\n            memory: 1Gi\n            cpu: 2\n          limits: {cpu: 1}";
+    let labels = "spec.template.metadata.labels: Invalid value:";
+    for (text, wanted) in [
+        (
+            metadata("labels:\n    ok: a\n    b: c d"),
+            "line 6, column 5: metadata.labels: Invalid value: \"c d\"",
+        ),
+        (
+            metadata("labels:\n    ok: a\n    b c: d"),
+            "line 6, column 5: metadata.labels: Invalid value: \"b c\"",
+        ),
+        (metadata("annotations:\n    ok: a\n    b c: d"), "line 6, column 5: metadata.annotations: Invalid"),
+        (template("labels:\n        ok: a\n        b: c d"), &format!("line 10, column 9: {labels} \"c d\"")),
+        (template("labels:\n        job-name: c d"), &format!("line 9, column 9: {labels} \"c d\"")),
+        (
+            template("annotations:\n        ok: a\n        b c: d"),
+            "line 10, column 9: spec.template.metadata.annotations: Invalid value: \"b c\"",
+        ),
+        (
+            template("annotations:\n        controller.kubernetes.io/pod-deletion-cost: x"),
+            "line 9, column 9: spec.template.metadata.annotations[controller.kubernetes.io/pod-deletion-cost]: Invalid",
+        ),
+        (
+            pod("nodeSelector:\n        ok: a\n        b: c d"),
+            "line 10, column 9: spec.template.spec.nodeSelector: ",
+        ),
+        (
+            JOB.replace(
+                "  template",
+                "  manualSelector: true\n  selector:\n    matchLabels:\n      a: b c\n  template",
+            )
+            .replace("    spec:\n", "    metadata: {labels: {a: b}}\n    spec:\n"),
+            "line 9, column 7: spec.selector.matchLabels: Invalid value: \"b c\"",
+        ),
+        (
+            JOB.replace("image: none\n", &format!("image: none\n        {resources}\n")),
+            "line 15, column 13: spec.template.spec.containers[0].resources.requests: Invalid value: \"2\"",
+        ),
+        (
+            JOB.replace("sample", &long),
+            &format!(
+                "line 4, column 3: metadata.name: Invalid value: \"{long}\": must be no more than 63 bytes"
+            ),
+        ),
+    ] {
+        let (code, errors) = run(text.clone(), &[]);
+        assert_eq!(code, 2, "{text}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("standard input: {wanted}")), "{wanted}: {errors:?}");
+    }
+    assert_eq!(run(JOB.replace("sample", &long), &[]).1.len(), 1);
+}
+
+/// The request would end before the API server has answered it.
+#[test]
+fn a_job_that_is_too_large_for_a_request_is_refused() {
+    let (code, errors) = run(JOB.replace("echo ran", &"x".repeat(4 << 20)), &[]);
+    assert_eq!((code, errors.len()), (2, 1));
+    assert!(errors[0].starts_with("standard input: line 1, column 1: the Job has 41945"), "{errors:?}");
+    assert!(errors[0].contains("at most 3145728: keep large texts in files"), "{errors:?}");
+}
+
 /// What decides where a Job goes is a text, too, and is never replaced by a default.
 #[test]
 fn types_and_namespaces_are_texts() {
@@ -150,6 +238,12 @@ fn types_and_namespaces_are_texts() {
     let namespace = |name: &str| JOB.replace("metadata:\n", &format!("metadata:\n  namespace: {name}\n"));
     for (text, wanted) in [
         (JOB.replace("batch/v1", "1"), "line 1, column 1: apiVersion: must be a string"),
+        (
+            JOB.replace("batch/v1", "'batch/v1 '"),
+            "line 1, column 1: apiVersion \"batch/v1 \" is not supported",
+        ),
+        (json!([job("a"), job("b")]).to_string(), "line 1, column 1: a list of objects: wrap it into"),
+        ("[1, 2]".to_owned(), "line 1, column 1: not a manifest"),
         (JOB.replace("Job", "yes"), "line 2, column 1: kind: must be a string"),
         (namespace("5"), "line 4, column 3: metadata.namespace: must be a string, but is a number"),
         (namespace("no"), "line 4, column 3: metadata.namespace: must be a string, but is a bool"),
@@ -196,6 +290,16 @@ fn a_field_that_is_there_twice_is_told() {
     assert_eq!((code, errors.len()), (3, 2), "{errors:?}");
     let wanted = "standard input: line 8, column 3: spec.parallelism is there twice, first in line 6, column 3: this one counts";
     assert_eq!(errors[0], wanted);
+    // It is told beside the problems that it leads to.
+    let (code, errors) = run(format!("{JOB}metadata: {{labels: {{a: b}}}}\n"), &[]);
+    assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
+    assert_eq!(
+        errors[0],
+        "standard input: line 13, column 1: metadata is there twice, first in line 3, column 1: this one counts"
+    );
+    assert!(errors[1].contains("metadata.name: Required value"), "{errors:?}");
+    let (_, errors) = run(format!("{JOB}kind: CronJob\n"), &[]);
+    assert!(errors[0].contains("kind is there twice"), "{errors:?}");
 }
 
 /// What `kubectl get job -o yaml` prints, but for the spec.

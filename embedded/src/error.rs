@@ -279,11 +279,11 @@ impl ApiError {
 
     /// 422 for a patch that cannot be applied, without an object name.
     pub(crate) fn invalid_patch(value: &str, why: &str) -> Self {
-        let cause = Cause {
-            reason: CauseReason::Invalid,
-            field: "patch".into(),
-            message: format!("Invalid value: {}: {why}", Value::from(value)),
-        };
+        let cause = Cause::new(
+            CauseReason::Invalid,
+            "patch",
+            format!("Invalid value: {}: {why}", Value::from(value)),
+        );
         Self::invalid("", "", "", &[cause])
     }
 

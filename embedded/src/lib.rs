@@ -76,6 +76,7 @@ pub use data_dir::ClaimError;
 pub use exchange::reply::Body;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use host_names::is_host;
+pub use http::BODY_LIMIT;
 pub use in_process::{InProcess, InProcessConfig, Snapshot};
 pub use protobuf::{
     decode as decode_protobuf, decode_event as decode_watch_event, is_encoded as is_in_protobuf,

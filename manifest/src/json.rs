@@ -119,10 +119,10 @@ fn without_halves(text: &str) -> String {
 
 /// A number, true, false or null. A number may be too large.
 fn scalar(text: &str) -> Option<Value> {
-    let is_float = text.starts_with(|first: char| first == '-' || first.is_ascii_digit())
-        && text.contains(['.', 'e', 'E']);
-    if is_float {
-        // As kubectl does, which reads `2.0` as a float and writes `2`. The parser of JSON is quicker, and not exact.
+    let is_number = text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    if is_number && (text == "-0" || text.contains(['.', 'e', 'E'])) {
+        // As kubectl does, which reads `2.0` as a float and writes `2`. The parser of JSON is quicker, and not exact: `-0` is
+        // a float for it, too.
         return text.parse().ok().and_then(number).map(Value::Number);
     }
     serde_json::from_str(text).ok()

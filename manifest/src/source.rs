@@ -8,7 +8,12 @@ pub struct Source {
     text: String,
     /// Where each line begins, in bytes.
     lines: Vec<usize>,
+    /// How many characters come before each block of bytes: a line may be as long as the file, and have thousands of places.
+    letters: Vec<usize>,
 }
+
+/// Length of a block, in bytes.
+const BLOCK: usize = 1024;
 
 /// A place that an editor can go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +48,13 @@ impl Source {
         };
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let lines = std::iter::once(0).chain(breaks).collect();
-        Self { text, lines }
+        let letters = text.as_bytes().chunks(BLOCK).scan(0, |before, block| {
+            let first = *before;
+            *before += count(block);
+            Some(first)
+        });
+        let letters = letters.collect();
+        Self { text, lines, letters }
     }
 
     /// The whole text.
@@ -53,12 +64,32 @@ impl Source {
 
     /// The line and column of a byte.
     pub fn position(&self, at: usize) -> Position {
-        let at = at.min(self.text.len());
+        let at = self.text.floor_char_boundary(at);
         let line = self.lines.partition_point(|start| *start <= at);
-        let before = self.text.as_bytes()[self.lines[line - 1]..at].utf8_chunks();
-        let letters = before.map(|chunk| chunk.valid().trim_start_matches(MARK).chars().count());
-        Position { line, column: letters.sum::<usize>() + 1 }
+        let start = self.lines[line - 1];
+        let written = &self.text[start..at];
+        let marks = (written.len() - written.trim_start_matches(MARK).len()) / MARK.len_utf8();
+        Position { line, column: self.letters_before(at) - self.letters_before(start) - marks + 1 }
     }
+
+    /// How many characters come before a byte.
+    fn letters_before(&self, at: usize) -> usize {
+        let (known, rest) = self.counted(at);
+        known + count(rest)
+    }
+
+    /// The characters that are counted already, and the rest of the text before a byte, which is shorter than a block.
+    fn counted(&self, at: usize) -> (usize, &[u8]) {
+        let block = (at / BLOCK).min(self.letters.len().saturating_sub(1));
+        let known = self.letters.get(block).copied().unwrap_or_default();
+        (known, &self.text.as_bytes()[block * BLOCK..at])
+    }
+}
+
+/// The characters that begin in these bytes of a text.
+fn count(bytes: &[u8]) -> usize {
+    const REST_OF_LETTER: u8 = 0b1000_0000;
+    bytes.iter().filter(|byte| **byte & 0b1100_0000 != REST_OF_LETTER).count()
 }
 
 /// A place as scanners name it. The text is in memory, so it fits.
@@ -92,5 +123,19 @@ mod tests {
         assert_eq!(at("c"), Position { line: 2, column: 1 });
         assert_eq!(at("2"), Position { line: 2, column: 4 });
         assert_eq!(source.position(usize::MAX), Position { line: 2, column: 5 });
+    }
+
+    /// The places of a long line take time that grows with their number, and not with the square of it.
+    #[test]
+    fn a_place_in_a_long_line_takes_as_long_as_any() {
+        let line = "{a: ä😀}, ".repeat(3000);
+        let source = Source::new(format!("{MARK}b:\n{MARK}{line}").as_bytes());
+        let start = source.text().find('{').unwrap_or_default();
+        for (column, (at, _)) in source.text()[start..].char_indices().enumerate().step_by(97) {
+            let (_, unread) = source.counted(start + at);
+            assert!(unread.len() <= BLOCK, "{at}: {}", unread.len());
+            assert_eq!(source.position(start + at), Position { line: 2, column: column + 1 });
+        }
+        assert_eq!(source.position(usize::MAX).column, line.chars().count() + 1);
     }
 }

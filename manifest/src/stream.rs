@@ -41,22 +41,40 @@ pub fn value(bytes: &[u8]) -> Result<Value, SyntaxError> {
 }
 
 /// The documents of one part of a file.
-fn read(text: &str, start: usize) -> Vec<Result<Rc<Node>, SyntaxError>> {
-    if !text.trim_start().starts_with('{') {
-        return vec![yaml::read(text, start)];
-    }
-    let json::Objects { read: mut documents, rest } = json::read(text, start);
-    if let Some((begin, not_json)) = rest {
-        let rest = yaml::read(&text[begin..], start + begin);
-        // What was meant is what explains more of the text.
-        let is_cut = not_json.at >= start + text.trim_end().len();
-        documents.push(rest.map_err(
-            |not_yaml| {
+fn read(mut text: &str, mut start: usize) -> Vec<Result<Rc<Node>, SyntaxError>> {
+    let mut documents = Vec::new();
+    loop {
+        let objects = without_comments(text);
+        if !objects.starts_with('{') {
+            documents.push(yaml::read(text, start));
+            return documents;
+        }
+        start += text.len() - objects.len();
+        let json::Objects { read, rest } = json::read(objects, start);
+        documents.extend(read);
+        let Some((begin, not_json)) = rest else { return documents };
+        text = &objects[begin..];
+        if !text.trim_start().starts_with('#') {
+            // What was meant is what explains more of the text.
+            let is_cut = not_json.at >= start + objects.trim_end().len();
+            let better = |not_yaml: SyntaxError| {
                 if not_yaml.at > not_json.at && !is_cut { not_yaml } else { not_json }
-            },
-        ));
+            };
+            documents.push(yaml::read(text, start + begin).map_err(better));
+            return documents;
+        }
+        start += begin;
     }
-    documents
+}
+
+/// The text without blank lines and lines of comment at its beginning. YAML has comments, and so have files of JSON objects that
+/// people edit.
+fn without_comments(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    while rest.starts_with('#') {
+        rest = rest.find('\n').map_or("", |end| rest[end..].trim_start());
+    }
+    rest
 }
 
 /// The parts of a text between lines that begin with `---`, and where they begin. Each may begin with a mark, which is no part of

@@ -1,5 +1,5 @@
-//! Tags that stand right before a comma: `[!!str, a]`. kubectl refuses them, and the scanner of libyaml does not expect them, so
-//! they are found before it is asked for values.
+//! Tags that stand right before a comma: `[!!str, a]`. The scanner of libyaml does not expect them, so they are found before it is
+//! asked for values. kubectl 1.32 reads the list without them, which is not what its author means.
 
 use libyaml_safer::{Encoding, Scanner, TokenData};
 

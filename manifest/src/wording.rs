@@ -19,10 +19,40 @@ pub(crate) fn of_yaml(text: &str, error: &Error) -> SyntaxError {
     if problem == "could not find expected ':'" {
         return SyntaxError::new(
             begin,
-            "neither a key, as there is no `:` after it, nor a part of the line before",
+            "neither a key, as there is no `:` with a space after it, nor a part of the line before",
         );
     }
+    if let Some(message) = after_value(problem, text, at) {
+        return SyntaxError::new(at, message);
+    }
     SyntaxError::new(at, sentence(problem, context, text[at..].chars().next()))
+}
+
+/// What is wrong if a value has ended, and its line or its document goes on.
+fn after_value(problem: &str, text: &str, at: usize) -> Option<&'static str> {
+    if problem.starts_with("did not find expected ','") {
+        return text[..at].ends_with(['"', '\'']).then_some(GOES_ON);
+    }
+    let is_outside = problem == "did not find expected <document start>";
+    if !is_outside && !matches!(problem, "did not find expected key" | "did not find expected '-' indicator")
+    {
+        return None;
+    }
+    let before = &text[..at];
+    let (above, line) = before.rsplit_once('\n').unwrap_or(("", before));
+    // What begins an element is no value: `- - a`.
+    let has_value = !line.trim_start_matches([' ', '\t', '-']).is_empty();
+    if has_value {
+        return Some(if text[at..].starts_with(':') { NO_SPACE } else { GOES_ON });
+    }
+    let mut lines = above.lines().rev().map(str::trim_end);
+    let last = lines.find(|line| !line.is_empty() && !line.trim_start().starts_with('#'));
+    (is_outside && last.is_some_and(ends_document)).then_some(AFTER_END)
+}
+
+/// Whether a line is the marker of the end of a document.
+fn ends_document(line: &str) -> bool {
+    line.strip_prefix("...").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
 /// The error, or a better one where a template has not been rendered.
@@ -39,6 +69,9 @@ pub(crate) fn of_template(text: &str, error: SyntaxError) -> SyntaxError {
 }
 
 const INDENTED: &str = "the indentation of this line fits no map or list around it";
+const GOES_ON: &str = "text after the end of a value: close or double the quotes, or quote all of it";
+const NO_SPACE: &str = "text after the end of a value: a space is missing after `:`";
+const AFTER_END: &str = "text after `...`, which ends a document: `---` begins the next";
 const TAB: &str = "a tab, where only spaces can indent";
 const TAG: &str = "an unknown or malformed tag: a text that begins with `!` needs quotes";
 const ESCAPE: &str = "`\\` and what follows is no character: write `\\\\`, or use single quotes";
@@ -76,7 +109,7 @@ fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
         }
         "did not find expected node content" => "a value is missing",
         "did not find expected <document start>" => {
-            "text after the end of the document: check the indentation"
+            "text after the end of the document: check the indentation, or begin the next with `---`"
         }
         "did not find expected comment or line break" => "text after `|` or `>`: it goes on the next line",
         "found an indentation indicator equal to 0" => "the number after `|` or `>` must be 1 to 9",

@@ -57,6 +57,7 @@ fn numbers_are_those_of_go() {
             r#"{"a": 1e6, "b": 2.0, "c": 3.5e+30, "d": 0.1}"#,
             json!([{"a": 1_000_000, "b": 2, "c": 3.5e30, "d": 0.1}]),
         ),
+        (r#"{"a": -0, "b": [-0, -0.0], "c": -1}"#, json!([{"a": 0, "b": [0, 0], "c": -1}])),
     ]);
 }
 
@@ -192,6 +193,14 @@ fn json_is_read_as_json() {
         ("{\"a\": 1 # one\n}\n", json!([{"a": 1}])),
         ("{\"a\":1}\n# a comment\n{\"b\":2}\n", json!([{"a": 1}, {"b": 2}])),
     ]);
+    // Comments are no part of it.
+    check(&[
+        ("# licence\n{\"a\":1}\n{\"b\":2}", json!([{"a": 1}, {"b": 2}])),
+        ("\n  # x {\n#\n{\"a\":1} # y\n{\"b\":2}{\"c\":3}\n# z\n", json!([{"a": 1}, {"b": 2}, {"c": 3}])),
+        ("{\"a\":1}\n# x\nb: 2\n", json!([{"a": 1}, {"b": 2}])),
+        ("# x\n{a: 1}\n# y\n", json!([{"a": 1}])),
+        ("{\"a\":1}\n# x", json!([{"a": 1}])),
+    ]);
     // Where a text has no lines.
     let key = "x".repeat(5000);
     assert_eq!(read(&format!("{{\"{key}\": 1}}")), Ok(vec![json!({key: 1})]));
@@ -221,7 +230,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
         ("a: *x\n", "line 1, column 4: unknown alias *x"),
         ("a: &a [1, *a]\n", "line 1, column 11: the alias *a is a part of what it repeats"),
         ("a: \"\\q\"\n", "line 1, column 5: `\\` and what follows is no character"),
-        ("a: 1\nb\n", "line 2, column 1: neither a key, as there is no `:` after it"),
+        ("a: 1\nb\n", "line 2, column 1: neither a key, as there is no `:` with a space after it"),
         ("a: !!int x\n", "line 1, column 4: `x` is not a whole number, as its tag !!int says"),
         ("a: .nan\n", "line 1, column 4: JSON has no such number"),
         ("a: [!!str, x]\n", "line 1, column 5: a tag right before a comma"),
@@ -234,7 +243,25 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
             "ok: 1\n---\na: ä\u{1b}\n",
             "line 3, column 5: the control character \\u{1b} is not allowed in YAML",
         ),
-        ("a: 1\n...\nb: 2\n", "line 3, column 1: text after the end of the document"),
+        ("a: 1\n... # end\n\n# b\nb: 2\n", "line 5, column 1: text after `...`, which ends a document"),
+        ("{a: 1}\nb: 2\n", "line 2, column 1: text after the end of the document: check the indentation"),
+        // The commonest slips with quotes.
+        (
+            "a:\n- \"echo \"hi\"\"\nb: 1\n",
+            "line 2, column 10: text after the end of a value: close or double",
+        ),
+        ("a:\n  - \"echo \"hi\"\"\n", "line 2, column 12: text after the end of a value"),
+        ("k: ['sh', 'echo 'hi'']\n", "line 1, column 18: text after the end of a value"),
+        ("k: {a: \"b\"c\"}\n", "line 1, column 11: text after the end of a value"),
+        ("k: ['a' 'b']\n", "line 1, column 9: `,` or `]` is missing in a list that began with `[`"),
+        ("k: 'it's'\nb: 1\n", "line 1, column 8: text after the end of a value"),
+        ("k: \"a\" + \"b\"\n", "line 1, column 8: text after the end of a value"),
+        ("k: [\"sh\"] x\n", "line 1, column 11: text after the end of a value"),
+        ("a: &x 1\nk: *x y\n", "line 2, column 7: text after the end of a value"),
+        ("\"a:b\":x\n", "line 1, column 6: text after the end of a value: a space is missing after `:`"),
+        ("b: 1\n\"a:b\":x\n", "line 2, column 1: neither a key, as there is no `:` with a space after it"),
+        ("\"a\" + \"b\"\n", "line 1, column 5: text after the end of a value: close or double"),
+        ("a:\n  - - b\n    c: 1\n", "line 3, column 5: this line is indented like the elements of a list"),
         ("a: {{ .Values.x }}\n", "line 1, column 5: a template, not YAML: render it first"),
         ("{{- if .Values.x }}\na: 1\n{{- end }}\n", "line 1, column 2: a template, not YAML"),
         ("{\"a\": 1\n", "line 1, column 8: the JSON ends too early"),

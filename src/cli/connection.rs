@@ -1,6 +1,8 @@
 //! The cluster that a command connects to.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
@@ -9,6 +11,7 @@ use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret as _;
 
 use super::Failure;
+use super::file_problem::file_problem;
 use crate::net::proxy::{Proxy, ProxyError};
 
 /// Flags that select a cluster.
@@ -51,7 +54,10 @@ impl ConnectionArgs {
             };
             return match kube::Config::incluster() {
                 Ok(config) => Ok(with_proxy(config, None)?),
-                Err(_) => Err(anyhow!("no cluster is configured: {kubeconfig}").into()),
+                Err(_) => {
+                    Err(anyhow!("no cluster is configured: {kubeconfig}; choose one with --kubeconfig FILE")
+                        .into())
+                }
             };
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
@@ -60,7 +66,7 @@ impl ConnectionArgs {
             return config.map_err(|error| self.refuse("--context", &error));
         };
         // The errors of kube below do not say why the file cannot be opened.
-        std::fs::File::open(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
+        is_file(file).map_err(|error| self.refuse("--kubeconfig", &file_problem(&error)))?;
         let config = of_kubeconfig(Kubeconfig::read_from(file), &options).await;
         config.map_err(|error| self.refuse("--kubeconfig", &error))
     }
@@ -89,8 +95,14 @@ impl ConnectionArgs {
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     /// kube's own message would show lines of the file, which may hold tokens and keys.
-    #[error("no valid kubeconfig: {0}")]
-    Parse(String),
+    #[error("not a kubeconfig{}: `kubectl config view --raw` prints one", place(*.0))]
+    Parse(Option<(u64, u64)>),
+    #[error("{}: {}", .0.display(), file_problem(.1))]
+    Read(PathBuf, io::Error),
+    #[error("no context is chosen: set `current-context` in the kubeconfig, or choose one with --context")]
+    NoContext,
+    #[error("the kubeconfig has no {0} {1:?}: `kubectl config get-contexts` shows what it has")]
+    Missing(&'static str, String),
     #[error("{0}")]
     Kubeconfig(KubeconfigError),
     #[error(transparent)]
@@ -100,10 +112,31 @@ enum Unusable {
 impl From<KubeconfigError> for Unusable {
     fn from(error: KubeconfigError) -> Self {
         match error {
-            KubeconfigError::Parse(error) => Self::Parse(error.without_snippet().to_string()),
+            KubeconfigError::Parse(error) => {
+                Self::Parse(error.location().map(|place| (place.line(), place.column())))
+            }
+            KubeconfigError::ReadConfig(error, file) => Self::Read(file, error),
+            KubeconfigError::CurrentContextNotSet => Self::NoContext,
+            KubeconfigError::LoadContext(name) => Self::Missing("context", name),
+            KubeconfigError::LoadClusterOfContext(name) => Self::Missing("cluster", name),
             other => Self::Kubeconfig(other),
         }
     }
+}
+
+/// Opens a file, and leaves its content to the next reader, as that of a pipe is read once.
+fn is_file(file: &Path) -> io::Result<()> {
+    match File::open(file)?.metadata()?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => Ok(()),
+    }
+}
+
+/// Where a file stops to be a kubeconfig.
+fn place(place: Option<(u64, u64)>) -> String {
+    place.map_or_else(String::new, |(line, column)| {
+        format!(": wrong syntax or type in line {line}, column {column}")
+    })
 }
 
 /// The configuration of a context in a kubeconfig.

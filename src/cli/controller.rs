@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::connection::ConnectionArgs;
 use super::duration::parse_duration;
 use super::http_args::PagesArgs;
+use super::namespace::parse_namespace;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
@@ -29,7 +30,7 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "NAME", default_value = "yardmaster.dev/job-controller")]
     controller_name: String,
     /// Namespace of the Leases [default: the pod's namespace, else default].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
     lease_namespace: Option<String>,
     /// Unique name of this replica [default: the pod's name, else the host name with a random suffix].
     #[arg(long, value_name = "NAME")]

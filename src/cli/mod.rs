@@ -10,12 +10,14 @@ mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod failure;
+mod file_problem;
 mod http_args;
 mod identity;
 mod job_phase;
 mod job_view;
 mod lists;
 mod logs;
+mod namespace;
 mod ownership;
 mod pod_view;
 mod release;

@@ -25,6 +25,7 @@ use self::report::Report;
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::console;
+use super::namespace::parse_namespace;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
 use crate::cluster::fair_semaphore::FairSemaphore;
@@ -43,7 +44,7 @@ pub(super) struct ReleaseArgs {
     #[arg(value_name = "JOB", conflicts_with = "all_namespaces")]
     job: Option<String>,
     /// Namespace of the pods [default: that of the kubeconfig context].
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
     /// Release the pods of all namespaces [default: off].
     #[arg(short = 'A', long)]

@@ -29,6 +29,7 @@ use super::console;
 use super::controller::lease_namespace;
 use super::job_view::{JobView, all_jobs};
 use super::lists::{metadata, objects};
+use super::namespace::parse_namespace;
 use super::running_replicas::{Beat, Silence, heartbeats};
 use crate::actors::ControllerConfig;
 use crate::cluster::fair_semaphore::FairSemaphore;
@@ -59,7 +60,7 @@ pub(super) struct ReshardArgs {
     #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
     controller_name: String,
     /// Namespace of the replicas' Leases [default: the pod's namespace, else default].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
     lease_namespace: Option<String>,
     /// Go on although replicas run, no number of shards is recorded, or other namespaces cannot be searched for
     /// replicas. A replica that still runs with its Leases in another namespace loses sight of its pods.

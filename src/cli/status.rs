@@ -24,6 +24,7 @@ use self::view::{Flow, View};
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::console::{self, unless_closed};
+use super::namespace::parse_namespace;
 use super::signals::Interrupts;
 use crate::cluster::transport::client;
 use crate::telemetry::printable;
@@ -35,7 +36,7 @@ pub(super) struct StatusArgs {
     #[arg(value_name = "JOB", conflicts_with_all = ["selector", "unfinished", "all", "shards"])]
     job: Option<String>,
     /// Namespace of the Jobs [default: all; of JOB: that of the kubeconfig context].
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
     /// Label selector of the Jobs, such as team=a [default: all].
     #[arg(short = 'l', long, value_name = "SELECTOR")]
@@ -56,7 +57,7 @@ pub(super) struct StatusArgs {
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
     /// Namespace of the replicas' Leases [default: all namespaces, which shows what anybody has written into a Lease].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
     lease_namespace: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -76,28 +76,24 @@ impl DeleteOptions {
             Some("Background") => Some(Propagation::Background),
             Some("Foreground") => Some(Propagation::Foreground),
             Some(other) => {
-                causes.push(Cause {
-                    reason: CauseReason::NotSupported,
-                    field: "propagationPolicy".into(),
-                    message: format!(
+                causes.push(Cause::new(CauseReason::NotSupported, "propagationPolicy", format!(
                         "Unsupported value: \"{other}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \
                          \"nil\""
-                    ),
-                });
+                    )));
                 None
             }
         };
         if policy.is_some() && self.orphan_dependents.is_some() {
             causes.insert(
                 0,
-                Cause {
-                    reason: CauseReason::Invalid,
-                    field: "propagationPolicy".into(),
-                    message: format!(
+                Cause::new(
+                    CauseReason::Invalid,
+                    "propagationPolicy",
+                    format!(
                         "Invalid value: \"{}\": orphanDependents and deletionPropagation cannot be both set",
                         policy.unwrap_or_default()
                     ),
-                },
+                ),
             );
         }
         if causes.is_empty() {

@@ -79,5 +79,5 @@ pub(crate) fn field_validation(query: &Query) -> Option<FieldValidation> {
 }
 
 fn cause(reason: CauseReason, field: &str, message: &str) -> Cause {
-    Cause { reason, field: field.into(), message: message.into() }
+    Cause::new(reason, field, message)
 }

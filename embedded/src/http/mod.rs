@@ -4,12 +4,15 @@ mod other;
 mod site;
 
 use std::error::Error;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as Content, Incoming};
+use tokio::time::timeout;
 
 use super::audit::Entry;
 use super::authentication::InvalidToken;
@@ -30,8 +33,15 @@ use crate::exchange::request::Request;
 /// The user to act as, in a request of another.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// Maximum size of a request body, in bytes.
-const BODY_LIMIT: usize = 3 << 20;
+/// Maximum size of a request body, in bytes, as in Kubernetes.
+pub const BODY_LIMIT: usize = 3 << 20;
+
+/// Bytes of a larger body that are read and dropped, at most. A client that is still writing when the connection closes fails
+/// with "Broken pipe" and never sees the answer.
+const DROPPED_MAX: usize = 64 << 20;
+
+/// Time without a piece of a larger body after which its client is taken to wait for the answer.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The connection ends without a response.
 #[derive(Debug, thiserror::Error)]
@@ -312,19 +322,33 @@ async fn read(body: impl RequestBody, network: Option<&Network>) -> Result<Bytes
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    let all = Limited::new(body, BODY_LIMIT).collect();
-    let read = match network.map(|network| network.limits.body) {
-        Some(time) => {
-            tokio::time::timeout(time, all).await.map_err(|_| ApiError::body_too_slow(time.as_secs()))?
-        }
+    let all = collect(body, network.is_some());
+    match network.map(|network| network.limits.body) {
+        Some(time) => timeout(time, all).await.map_err(|_| ApiError::body_too_slow(time.as_secs()))?,
         None => all.await,
-    };
-    match read {
+    }
+}
+
+async fn collect(body: impl RequestBody, may_pause: bool) -> Result<Bytes, ApiError> {
+    let mut body = pin!(body);
+    match Limited::new(body.as_mut(), BODY_LIMIT).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            drop_rest(body, may_pause).await;
             Err(ApiError::body_too_large(BODY_LIMIT))
         }
         Err(error) => Err(ApiError::bad_request(error.to_string())),
+    }
+}
+
+/// Reads the rest of a body that is too large.
+async fn drop_rest(mut body: Pin<&mut impl RequestBody>, may_pause: bool) {
+    let mut dropped = 0;
+    while dropped < DROPPED_MAX {
+        let next = body.frame();
+        let next = if may_pause { timeout(PAUSE, next).await.unwrap_or_default() } else { next.await };
+        let Some(Ok(frame)) = next else { return };
+        dropped += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 
@@ -372,4 +396,44 @@ fn is_public(parts: &Parts) -> bool {
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> String {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::stream::{self, StreamExt as _};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    const PIECE: Bytes = Bytes::from_static(&[0; 1 << 16]);
+
+    /// The answer to a body of this size, and how much of it has been read.
+    async fn answer(size: usize) -> (Result<Bytes, ApiError>, usize) {
+        let pieces = AtomicUsize::new(0);
+        let body = stream::iter(0..size / PIECE.len()).map(|_| {
+            pieces.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, Infallible>(Frame::data(PIECE))
+        });
+        let answer = read(StreamBody::new(body), None).await;
+        (answer, pieces.into_inner() * PIECE.len())
+    }
+
+    /// A client that is still writing would see that the connection is closed, and not why.
+    #[tokio::test]
+    async fn a_body_that_is_too_large_is_read_before_it_is_refused() {
+        let (taken, read) = answer(BODY_LIMIT).await;
+        assert_eq!((taken.map_or(0, |body| body.len()), read), (BODY_LIMIT, BODY_LIMIT));
+        let larger = 4 * BODY_LIMIT;
+        let (refused, read) = answer(larger).await;
+        assert!(refused.is_err());
+        assert_eq!(read, larger);
+        // No body is read without end.
+        let (refused, read) = answer(1 << 40).await;
+        assert!(refused.is_err());
+        assert!(read < 2 * DROPPED_MAX, "{read}");
+    }
 }

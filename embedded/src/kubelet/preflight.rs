@@ -22,6 +22,8 @@ pub enum Obstacle {
     Unsupported(String),
     /// This host has no such program or directory, as the text says.
     NotOnHost(String),
+    /// The system gives a program no word or variable of so many bytes.
+    TooLong(usize),
     /// The pod needs an object of this kind and name.
     Object(&'static str, String),
     /// The pod asks for more of a resource than this machine has.
@@ -48,6 +50,7 @@ pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Fin
     found.extend(elsewhere(&spec, node_name));
     found.extend(paths(&spec));
     found.extend(programs(&spec, workspace));
+    found.extend(words(&spec));
     found.extend(objects(&spec));
     found.extend(resources(&spec));
     let mut fields = HashSet::new();
@@ -99,6 +102,43 @@ fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Bytes of a word or a variable of a program, at most: `MAX_ARG_STRLEN` of Linux without the zero that ends it.
+pub const WORD_MAX: usize = (128 << 10) - 1;
+
+/// Words and variables that are too long for a program.
+fn words(spec: &PodSpec) -> Vec<Finding> {
+    if !cfg!(target_os = "linux") {
+        return Vec::new();
+    }
+    spec.slots().flat_map(|slot| words_of(&slot.field(), spec.container(slot))).collect()
+}
+
+fn words_of(field: &str, container: &Container) -> Vec<Finding> {
+    let word = |list: &'static str| {
+        move |(index, word): (usize, &String)| (format!("{list}[{index}]"), length_at_least(word))
+    };
+    let variable = |(index, variable): (usize, &core::EnvVar)| {
+        let value = length_at_least(variable.value.as_deref().unwrap_or_default());
+        (format!("env[{index}].value"), variable.name.len() + "=".len() + value)
+    };
+    let command = container.command.iter().enumerate().map(word("command"));
+    let args = container.args.iter().enumerate().map(word("args"));
+    let all = command.chain(args).chain(container.env.iter().enumerate().map(variable));
+    let too_long = all.filter(|(_, length)| *length > WORD_MAX);
+    too_long.map(|(below, length)| (format!("{field}.{below}"), Obstacle::TooLong(length))).collect()
+}
+
+/// Length of a text, whatever its variables are. The name of a variable has no space, as a command of a shell has.
+fn length_at_least(text: &str) -> usize {
+    let mut pieces = text.split("$(");
+    let first = pieces.next().map_or(0, str::len);
+    let rest = pieces.map(|piece| match piece.split_once(')') {
+        Some((name, rest)) if !name.contains(char::is_whitespace) => rest.len(),
+        _ => piece.len(),
+    });
+    (first + rest.sum::<usize>()).saturating_sub(text.matches("$$").count())
 }
 
 fn working_dir(container: &Container) -> Option<&str> {
@@ -334,6 +374,30 @@ mod tests {
         let path = |value: &str| json!({"command": ["sh"], "env": [{"name": "PATH", "value": value}]});
         assert_eq!(of_container(path("/no/such")), ["containers[0].command"]);
         assert_eq!(of_container(path("$(OTHER)")), [""; 0]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn words_and_variables_must_be_short_enough_for_the_system() {
+        let text = |length: usize| "x".repeat(length);
+        for (text, fits) in [
+            (text(WORD_MAX), true),
+            (text(WORD_MAX + 1), false),
+            (text(WORD_MAX - 1) + "$(NAME)", true),
+            (text(WORD_MAX) + "$$$$", false),
+            (text(WORD_MAX) + "$(date +%s)", false),
+            (text(2 * WORD_MAX) + "$(NAME", false),
+            ("$($$)".to_owned(), true),
+        ] {
+            let wanted: &[&str] = if fits { &[] } else { &["containers[0].args[1]"] };
+            assert_eq!(of_container(json!({"args": ["a", text]})), wanted, "{} bytes", text.len());
+        }
+        let env = |length: usize| json!({"env": [{"name": "A"}, {"name": "B", "value": text(length)}]});
+        assert_eq!(of_container(env(WORD_MAX - 2)), [""; 0]);
+        assert_eq!(of_container(env(WORD_MAX - 1)), ["containers[0].env[1].value"]);
+        let command = json!({"command": ["sh", "-c", text(WORD_MAX + 1)]});
+        let found = found(&json!({"containers": [container(&command)]}));
+        assert_eq!(found, [("containers[0].command[2]".into(), Obstacle::TooLong(WORD_MAX + 1))]);
     }
 
     #[test]

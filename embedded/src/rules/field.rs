@@ -18,6 +18,7 @@ enum Segment<'a> {
     Field(&'a str),
     Index(usize),
     Key(&'a str),
+    Entry(&'a str),
 }
 
 impl<'a> Path<'a> {
@@ -40,6 +41,18 @@ impl<'a> Path<'a> {
     pub(crate) const fn key(&'a self, key: &'a str) -> Self {
         Self { parent: Some(self), segment: Segment::Key(key) }
     }
+
+    /// An entry of the map at `self` where Kubernetes names the map alone.
+    pub(crate) const fn entry(&'a self, key: &'a str) -> Self {
+        Self { parent: Some(self), segment: Segment::Entry(key) }
+    }
+
+    fn unnamed_entry(&self) -> Option<String> {
+        match self.segment {
+            Segment::Entry(key) => Some(key.to_owned()),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Path<'_> {
@@ -52,6 +65,7 @@ impl fmt::Display for Path<'_> {
             Segment::Field(name) => f.write_str(name),
             Segment::Index(index) => write!(f, "[{index}]"),
             Segment::Key(key) => write!(f, "[{key}]"),
+            Segment::Entry(_) => Ok(()),
         }
     }
 }
@@ -89,8 +103,9 @@ impl Causes {
 
     fn push(&mut self, reason: CauseReason, path: &Path<'_>, message: String) {
         if !self.is_full() {
-            let cause = Cause { reason, field: path.to_string(), message };
-            self.size += cause.field.len() + cause.message.len();
+            let cause = Cause { reason, field: path.to_string(), message, entry: path.unnamed_entry() };
+            let entry = cause.entry.as_ref().map_or(0, String::len);
+            self.size += cause.field.len() + cause.message.len() + entry;
             self.list.push(cause);
         }
     }

@@ -73,9 +73,10 @@ fn validate_shared(causes: &mut Causes, metadata: &Value) {
 /// Checks keys and values of a map of labels.
 pub(crate) fn labels(causes: &mut Causes, path: &Path<'_>, labels: &Value) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        causes.invalid_each(path, key, names::qualified_name(key));
+        let path = path.entry(key);
+        causes.invalid_each(&path, key, names::qualified_name(key));
         let value = value.as_str().unwrap_or_default();
-        causes.invalid_each(path, value, names::label_value(value));
+        causes.invalid_each(&path, value, names::label_value(value));
     }
 }
 
@@ -83,7 +84,7 @@ pub(crate) fn labels(causes: &mut Causes, path: &Path<'_>, labels: &Value) {
 pub(crate) fn annotations(causes: &mut Causes, path: &Path<'_>, annotations: &Value) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
-        causes.invalid_each(path, key, names::qualified_name(&key.to_lowercase()));
+        causes.invalid_each(&path.entry(key), key, names::qualified_name(&key.to_lowercase()));
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > TOTAL_ANNOTATION_SIZE_MAX {

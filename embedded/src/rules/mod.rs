@@ -45,28 +45,7 @@ pub use rbac::{RoleBindingStrategy, RoleStrategy};
 /// # Errors
 /// All reasons why the server would refuse it.
 pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
-    let decoded = match decode::from_value("batch/v1", "Job", manifest.clone()) {
-        Ok(decoded) => decoded,
-        Err(decode::DecodeError::Type(first, others)) => {
-            let cause = |error: decode::TypeError| {
-                let (field, message) = (error.field, error.problem);
-                Cause { reason: CauseReason::TypeInvalid, field, message }
-            };
-            return Err(std::iter::once(first).chain(others).map(cause).collect());
-        }
-        Err(decode::DecodeError::Syntax(message)) => {
-            return Err(vec![Cause { reason: CauseReason::TypeInvalid, field: String::new(), message }]);
-        }
-    };
-    if !decoded.strict.is_empty() {
-        let cause = |error: &String| {
-            let (message, field) = error.split_once(" \"").unwrap_or((error, ""));
-            let field = field.trim_end_matches('"');
-            Cause { reason: CauseReason::Invalid, field: field.to_owned(), message: message.to_owned() }
-        };
-        return Err(decoded.strict.iter().map(cause).collect());
-    }
-    let mut job = decoded.object;
+    let mut job = decoded_strictly(manifest)?;
     let metadata = metadata::object_at(&mut job, "metadata");
     if let Some(prefix) = metadata.get("generateName").and_then(Value::as_str).map(str::to_owned) {
         metadata::default_text(
@@ -82,6 +61,28 @@ pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
     rules.prepare_create(&mut job);
     let causes = rules.validate_create(&job);
     if causes.is_empty() { Ok(job) } else { Err(causes) }
+}
+
+/// The Job without unknown fields and values of a wrong type. All of them are told at once, although Kubernetes' decoder ends at the
+/// first.
+fn decoded_strictly(manifest: &Value) -> Result<Value, Vec<Cause>> {
+    let wrong_type =
+        |error: decode::TypeError| Cause::new(CauseReason::TypeInvalid, error.field, error.problem);
+    let unknown = |error: &String| {
+        let (message, field) = error.split_once(" \"").unwrap_or((error, ""));
+        Cause::new(CauseReason::Invalid, field.trim_end_matches('"'), message)
+    };
+    match decode::from_value("batch/v1", "Job", manifest.clone()) {
+        Ok(decoded) if decoded.strict.is_empty() => Ok(decoded.object),
+        Ok(decoded) => Err(decoded.strict.iter().map(unknown).collect()),
+        Err(decode::DecodeError::Type { first, others, strict }) => {
+            let types = std::iter::once(first).chain(others).map(wrong_type);
+            Err(types.chain(strict.iter().map(unknown)).collect())
+        }
+        Err(decode::DecodeError::Syntax(message)) => {
+            Err(vec![Cause::new(CauseReason::TypeInvalid, "", message)])
+        }
+    }
 }
 
 /// All reasons why a Kubernetes API server would refuse the pods of this Job, which it has taken: the rules of pods are stricter
@@ -124,6 +125,15 @@ pub struct Cause {
     pub field: String,
     /// Human-readable text without the field path, such as `Invalid value: "x": must be ...`.
     pub message: String,
+    /// The key of the map at `field` that is meant, where Kubernetes names the map alone. No answer of the API shows it.
+    pub entry: Option<String>,
+}
+
+impl Cause {
+    /// A cause that names the field that is meant.
+    pub(crate) fn new(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason, field: field.into(), message: message.into(), entry: None }
+    }
 }
 
 /// The kinds of causes in field validation (`metav1.CauseType`).
@@ -264,5 +274,12 @@ mod tests {
         assert_eq!(image(" i")[0].field, "spec.template.spec.containers[0].image");
         let mistyped = fields(json!({"parallelism": "2"}));
         assert_eq!(mistyped, [(CauseReason::TypeInvalid, "spec.parallelism".to_owned())]);
+        // Both kinds of mistakes are told at once.
+        let both = fields(json!({"paralelism": 2, "completions": "x"}));
+        let wanted = [
+            (CauseReason::TypeInvalid, "spec.completions".to_owned()),
+            (CauseReason::Invalid, "spec.paralelism".to_owned()),
+        ];
+        assert_eq!(both, wanted);
     }
 }

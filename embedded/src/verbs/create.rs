@@ -78,11 +78,11 @@ fn validate(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     let name = meta(object, "name");
     let mut causes = resource.strategy.validate_create(object);
     if causes.is_empty() && name.is_empty() {
-        causes.push(Cause {
-            reason: CauseReason::Required,
-            field: "metadata.name".into(),
-            message: "Required value: name or generateName is required".into(),
-        });
+        causes.push(Cause::new(
+            CauseReason::Required,
+            "metadata.name",
+            "Required value: name or generateName is required",
+        ));
     }
     if causes.is_empty() {
         return Ok(());

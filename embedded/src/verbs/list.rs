@@ -145,11 +145,7 @@ pub(crate) fn validate_versions(server: &Server, query: &Query, watch: bool) -> 
     let initial = query.option("sendInitialEvents");
     let mut causes = Vec::new();
     let mut forbid = |field: &str, why: &str| {
-        causes.push(Cause {
-            reason: CauseReason::Forbidden,
-            field: field.into(),
-            message: format!("Forbidden: {why}"),
-        });
+        causes.push(Cause::new(CauseReason::Forbidden, field, format!("Forbidden: {why}")));
     };
     if watch {
         if initial.is_some() && matching != Some("NotOlderThan") {
@@ -202,9 +198,9 @@ pub(crate) fn validate_versions(server: &Server, query: &Query, watch: bool) -> 
 }
 
 fn unsupported(value: &str, supported: &str) -> Cause {
-    Cause {
-        reason: CauseReason::NotSupported,
-        field: "resourceVersionMatch".into(),
-        message: format!("Unsupported value: \"{value}\": supported values: {supported}"),
-    }
+    Cause::new(
+        CauseReason::NotSupported,
+        "resourceVersionMatch",
+        format!("Unsupported value: \"{value}\": supported values: {supported}"),
+    )
 }

@@ -119,7 +119,7 @@ fn subject(request: &Request, spec: &Value) -> Result<User, ApiError> {
 
 fn invalid(request: &Request, field: &str, value: &Value, why: &str) -> ApiError {
     let message = format!("Invalid value: {value}: {why}");
-    let cause = Cause { reason: CauseReason::Invalid, field: field.into(), message };
+    let cause = Cause::new(CauseReason::Invalid, field, message);
     // The message names no kind.
     ApiError::invalid(request.resource().group, "", "", &[cause])
 }

@@ -87,11 +87,11 @@ fn check_version_given(resource: &Resource, sent: &Value) -> Result<(), ApiError
     if resource.unconditional_update || !matches!(meta(sent, "resourceVersion"), "" | "0") {
         return Ok(());
     }
-    let cause = Cause {
-        reason: CauseReason::Invalid,
-        field: "metadata.resourceVersion".into(),
-        message: "Invalid value: 0: must be specified for an update".into(),
-    };
+    let cause = Cause::new(
+        CauseReason::Invalid,
+        "metadata.resourceVersion",
+        "Invalid value: 0: must be specified for an update",
+    );
     // Unlike other errors of this sort, it names the kind by its plural.
     Err(ApiError::invalid(resource.group, resource.plural, meta(sent, "name"), &[cause]))
 }

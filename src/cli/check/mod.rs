@@ -33,6 +33,7 @@ use super::console;
 use super::controller::{Switch, feature_gates, lease_namespace, pod_namespace};
 use super::duration::parse_duration;
 use super::http_args::{WhoDebug, WhoMetrics};
+use super::namespace::parse_namespace;
 use super::signals::Interrupts;
 use crate::actors::{ControllerConfig, DebugAccess};
 use crate::job::names;
@@ -58,7 +59,7 @@ pub(super) struct CheckArgs {
     controller_name: Option<String>,
     /// Namespace of the replicas' Leases [default: the pod's namespace, else where there are such Leases,
     /// else default]. The probe Job is created there, or in the pod's namespace.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
     lease_namespace: Option<String>,
     /// The --shards of the replicas, compared with the number that the cluster has [default: not compared].
     #[arg(long, value_name = "N")]

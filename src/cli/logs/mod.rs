@@ -29,6 +29,7 @@ use self::selection::{Selection, container_names, index, prefix};
 use super::connection::ConnectionArgs;
 use super::job_phase::JobPhase;
 use super::lists::objects;
+use super::namespace::parse_namespace;
 use super::pod_view::{ContainerStatus, PodView, RunState};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
@@ -44,7 +45,7 @@ pub(super) struct LogsArgs {
     #[arg(value_name = "JOB")]
     job: String,
     /// Namespace of the Job [default: that of the kubeconfig context].
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
     /// Follow the logs, also of new pods, until the Job has ended [default: off].
     #[arg(short, long)]

@@ -1,18 +1,38 @@
 //! What keeps a Job from running, as far as it is known before anything starts.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::view::is_ours;
 use super::{Host, preflight};
 use crate::cli::embedded::workspace;
+use yardmaster_embedded::BODY_LIMIT;
 use yardmaster_embedded::rules::{Cause, job_of_manifest, refusals_of_pods};
 
 /// The fields that an API server refuses; or, if there are none, those that this machine cannot give the pods. Each has a text that
 /// names it.
 pub(super) fn problems(job: &Value, host: Host) -> Vec<(String, String)> {
-    let job = match job_of_manifest(job) {
+    let mut problems: Vec<_> = too_large(job).into_iter().chain(problems_of_fields(job, host)).collect();
+    // Kubernetes checks some values twice, as those of both labels with the name of the Job.
+    let mut told = HashSet::new();
+    problems.retain(|problem| told.insert(problem.clone()));
+    problems
+}
+
+/// An API server ends a request that is larger.
+fn too_large(job: &Value) -> Option<(String, String)> {
+    let size = serde_json::to_vec(job).map_or(0, |body| body.len());
+    let problem = format!(
+        "the Job has {size} bytes as JSON, and an API server takes at most {BODY_LIMIT}: keep large texts in files"
+    );
+    (size > BODY_LIMIT).then(|| (String::new(), problem))
+}
+
+fn problems_of_fields(manifest: &Value, host: Host) -> Vec<(String, String)> {
+    let job = match job_of_manifest(manifest) {
         Ok(job) => job,
-        Err(causes) => return causes.into_iter().map(named).collect(),
+        Err(causes) => return causes.into_iter().map(|cause| named(manifest, cause)).collect(),
     };
     let Host::ThisMachine { here } = host else { return Vec::new() };
     // The pods of another controller's Job are nobody's here.
@@ -21,7 +41,7 @@ pub(super) fn problems(job: &Value, host: Host) -> Vec<(String, String)> {
     }
     let found = owners(&job).into_iter().chain(preflight::problems(&job, workspace(here)));
     let found = found.map(|(field, text)| (field.clone(), format!("{field}: {text}")));
-    refusals_of_pods(&job).into_iter().map(named).chain(found).collect()
+    refusals_of_pods(&job).into_iter().map(|cause| named(manifest, cause)).chain(found).collect()
 }
 
 /// The garbage collector deletes a Job whose owners are not there, and `run` brings none.
@@ -36,11 +56,40 @@ fn owners(job: &Value) -> Option<(String, String)> {
     Some(("metadata.ownerReferences".to_owned(), problem))
 }
 
-/// The field of a cause, and a text that names it once.
-fn named(Cause { field, message, .. }: Cause) -> (String, String) {
-    let text = match message.as_str() {
-        unknown if unknown.ends_with(" field") => format!("{message} \"{field}\""),
-        _ => format!("{field}: {message}"),
-    };
-    (field, text)
+/// The place of a cause, and a text that names its field once.
+fn named(manifest: &Value, cause: Cause) -> (String, String) {
+    let Cause { message, entry, .. } = cause;
+    let field = written(manifest, cause.field);
+    let labels = &manifest["spec"]["template"]["metadata"]["labels"];
+    match entry {
+        // Each pod has a label with the name of its Job.
+        Some(key) if field == TEMPLATE_LABELS && NAME_LABELS.contains(&&*key) && labels[&key].is_null() => {
+            let field = "metadata.name".to_owned();
+            let text = format!("{field}: {message}, as it is a label of the pods");
+            (field, text)
+        }
+        Some(key) => (format!("{field}[{key}]"), format!("{field}: {message}")),
+        None if message.ends_with(" field") => (field.clone(), format!("{message} \"{field}\"")),
+        None => (field.clone(), format!("{field}: {message}")),
+    }
+}
+
+const TEMPLATE_LABELS: &str = "spec.template.metadata.labels";
+/// The labels that a new Job gives its pods, with its name as their value.
+const NAME_LABELS: [&str; 2] = ["batch.kubernetes.io/job-name", "job-name"];
+
+/// The path of a field as it is written. Kubernetes leaves `metadata` out for two fields of a template, and gives a Job without
+/// labels those of its template.
+fn written(manifest: &Value, field: String) -> String {
+    let labels = &manifest["metadata"]["labels"];
+    if field == "metadata.labels" && labels.as_object().is_none_or(serde_json::Map::is_empty) {
+        return TEMPLATE_LABELS.to_owned();
+    }
+    for part in ["labels", "annotations"] {
+        let rest = field.strip_prefix("spec.template.").and_then(|rest| rest.strip_prefix(part));
+        if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(['.', '['])) {
+            return format!("spec.template.metadata.{part}{rest}");
+        }
+    }
+    field
 }

@@ -11,6 +11,7 @@ use yardmaster_manifest::{Content, Node, Repeated, Source};
 #[cfg(feature = "embedded")]
 use super::check;
 use super::{Host, export, refusal};
+use crate::cli::file_problem::file_problem;
 use crate::telemetry::printable::OneLine;
 
 /// A Job to create.
@@ -31,14 +32,23 @@ pub(super) struct Loaded {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads all files, with Jobs whose pods run on this host; an error lists all problems, one line each. What a cluster has written
-/// into Jobs is left out if `exported` is set; otherwise it is a problem where a cluster would refuse it.
+/// Files that are not taken: one line each.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// All problems.
+    pub(super) problems: Vec<String>,
+    /// What may have led to them.
+    pub(super) notes: Vec<String>,
+}
+
+/// Reads all files, with Jobs whose pods run on this host. What a cluster has written into Jobs is left out if `exported` is set;
+/// otherwise it is a problem where a cluster would refuse it.
 pub(super) fn load(
     files: &[PathBuf],
     namespace: Option<&str>,
     exported: bool,
     host: Host,
-) -> Result<Loaded, Vec<String>> {
+) -> Result<Loaded, Refused> {
     let loaded = Loaded { manifests: Vec::new(), notes: Vec::new() };
     let (problems, names) = (Vec::new(), HashMap::new());
     let mut loader = Loader { namespace, exported, host, loaded, problems, names };
@@ -48,9 +58,8 @@ pub(super) fn load(
     if loader.loaded.manifests.is_empty() && loader.problems.is_empty() {
         loader.problems.push(format!("{}: no Job in it", label(&files[0])));
     }
-    // Kubernetes checks some values twice, as those of both labels with the name of the Job.
-    loader.problems.dedup();
-    if loader.problems.is_empty() { Ok(loader.loaded) } else { Err(loader.problems) }
+    let Loader { loaded, problems, .. } = loader;
+    if problems.is_empty() { Ok(loaded) } else { Err(Refused { problems, notes: loaded.notes }) }
 }
 
 struct Loader<'a> {
@@ -95,9 +104,21 @@ impl Loader<'_> {
         let origin = Origin { label: &label, source: &source };
         for document in source.documents() {
             match document {
-                Ok(document) => self.document(origin, &document, (None, None)),
+                Ok(document) => {
+                    self.repeated(origin, &document);
+                    self.document(origin, &document, (None, None));
+                }
                 Err(error) => self.problems.push(origin.line(error.at, error)),
             }
+        }
+    }
+
+    /// Notes the keys that a document has twice: a value that does not count may be the one that a problem misses.
+    fn repeated(&mut self, origin: Origin<'_>, document: &Node) {
+        for Repeated { field, earlier, at } in document.repeated() {
+            let first = origin.source.position(earlier);
+            let text = format!("{field} is there twice, first in {first}: this one counts");
+            self.loaded.notes.push(origin.line(at, text));
         }
     }
 
@@ -105,6 +126,7 @@ impl Loader<'_> {
     fn document(&mut self, origin: Origin<'_>, document: &Node, listed: Type<'_>) {
         let given = (document.text("apiVersion"), document.text("kind"));
         let known = match if given == (None, None) { listed } else { given } {
+            _ if has_objects(document) => ("", format!("a list of objects: {WRAP}")),
             _ if !matches!(document.content, Content::Map(_)) => {
                 ("", "not a manifest: expected fields such as `kind: Job`".to_owned())
             }
@@ -118,8 +140,8 @@ impl Loader<'_> {
             }
             (_, None) => ("kind", "kind: Required value: yardmaster runs batch/v1 Job".to_owned()),
             (version, Some("Job")) => {
-                let version = version.unwrap_or("\"\"");
-                let text = format!("apiVersion {version} is not supported: yardmaster runs batch/v1 Job");
+                let version = version.unwrap_or_default();
+                let text = format!("apiVersion {version:?} is not supported: yardmaster runs batch/v1 Job");
                 ("apiVersion", text)
             }
             (version, Some(kind)) => ("kind", refusal::kind(version, kind)),
@@ -173,11 +195,6 @@ impl Loader<'_> {
         for (field, text) in check::problems(&job, self.host) {
             self.problems.push(line(&field, &text));
         }
-        for Repeated { field, earlier, at } in document.repeated() {
-            let first = origin.source.position(earlier);
-            let text = format!("{field} is there twice, first in {first}: this one counts");
-            self.loaded.notes.push(origin.line(at, text));
-        }
         self.loaded.manifests.push(Manifest { job, namespace });
     }
 
@@ -201,6 +218,14 @@ impl Loader<'_> {
     }
 }
 
+/// What makes one document of the list that `jq -s` prints.
+const WRAP: &str = r#"wrap it into `{"apiVersion": "v1", "kind": "List", "items": […]}`"#;
+
+/// Whether it is a list with objects in it.
+fn has_objects(document: &Node) -> bool {
+    matches!(&document.content, Content::List(items) if items.iter().any(|item| item.get("kind").is_some()))
+}
+
 /// Whether a field is there, and is no text.
 fn is_mistyped(document: &Node, field: &str) -> bool {
     document.get(field).is_some_and(|value| !value.is_null()) && document.text(field).is_none()
@@ -217,10 +242,5 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    match read {
-        Ok(_) => Ok(bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err("no such file".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::IsADirectory => Err("is a directory".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    read.map(|_| bytes).map_err(|error| file_problem(&error))
 }

@@ -33,7 +33,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 use tokio::time::{Instant, interval_at};
 
-use self::manifest::{Loaded, Manifest};
+use self::manifest::{Loaded, Manifest, Refused};
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
@@ -43,6 +43,7 @@ use self::waits::{PATIENCE, Waits};
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
 use super::lists::objects;
+use super::namespace::parse_namespace;
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -68,7 +69,7 @@ pub(super) struct RunArgs {
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     here: bool,
     /// Namespace of Jobs without metadata.namespace [default: default].
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
     /// Leave out what a cluster has written into Jobs that were read from it: uid, resourceVersion, status, generated selector
     /// and labels, owners [default: refuse such Jobs].
@@ -97,8 +98,12 @@ impl RunArgs {
 /// some wait for what nobody does here.
 pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let loaded = manifest::load(&args.files, args.namespace.as_deref(), args.exported, args.host());
-    let Loaded { manifests, notes } = loaded.map_err(Failure::BadInput)?;
+    let (loaded, notes) = match loaded {
+        Ok(Loaded { manifests, notes }) => (Ok(manifests), notes),
+        Err(Refused { problems, notes }) => (Err(Failure::BadInput(problems)), notes),
+    };
     notes.iter().for_each(note);
+    let manifests = loaded?;
     let mut interrupts = Interrupts::listen()?;
     let cluster = tokio::select! {
         cluster = TargetCluster::prepare(&args, &manifests, &telemetry.traces) => cluster?,

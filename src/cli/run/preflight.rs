@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use yardmaster_embedded::kubelet::preflight::{Obstacle, obstacles};
+use yardmaster_embedded::kubelet::preflight::{Obstacle, WORD_MAX, obstacles};
 use yardmaster_embedded::kubelet::{NODE, Workspace};
 
 /// The way out where this machine cannot do what the Job asks for.
@@ -22,6 +22,11 @@ fn explained(obstacle: Obstacle) -> String {
                 "{text}: pods run programs of this machine, images are not pulled; install it, or {ELSEWHERE}"
             )
         }
+        // No cluster of Linux nodes is a way out.
+        Obstacle::TooLong(length) => format!(
+            "{length} bytes, but Linux gives a program at most {WORD_MAX} in one argument or variable: put the text into \
+             a file"
+        ),
         Obstacle::Object(kind, name) => format!(
             "{kind} {name:?} does not exist: `run` brings no objects but Jobs; start `yardmaster cluster`, create it \
              there, and run the Job there with --kubeconfig FILE"

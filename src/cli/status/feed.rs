@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::job::JobReport;
 use super::report::{Report, Selection, waits, with_pods};
 use super::waits::{Inquiry, Waiting};
+use crate::cli::failure;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;
 use crate::sharding::lease::LEASE_LABEL;
@@ -56,7 +57,7 @@ impl Feed {
         let reader = tokio::spawn(async move {
             let mut reader = Reader { client, selection, waits: HashMap::new(), unknown: None };
             if let Err(error) = reader.run(lease_namespace, &sender).await {
-                sender.send_modify(|latest| latest.end = Some(format!("{error:#}")));
+                sender.send_modify(|latest| latest.end = Some(failure::text(&error)));
             }
         });
         Self { latest, _reader: AbortOnDropHandle::new(reader) }

@@ -33,9 +33,16 @@ pub enum DecodeError {
     /// The text is not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// Values have the wrong type or form: the first, which is what Kubernetes' decoder says, and others.
-    #[error("{0}")]
-    Type(TypeError, Vec<TypeError>),
+    /// Values have the wrong type or form.
+    #[error("{first}")]
+    Type {
+        /// What Kubernetes' decoder says.
+        first: TypeError,
+        /// What is wrong besides.
+        others: Vec<TypeError>,
+        /// Unknown and repeated fields, as in [`Decoded`]. Kubernetes' decoder does not get as far.
+        strict: Vec<String>,
+    },
 }
 
 /// A value of the wrong type or form.
@@ -82,7 +89,7 @@ where
     let object = seed.deserialize(deserializer).map_err(|error| DecodeError::Syntax(error.to_string()))?;
     let mut errors = report.errors.into_iter();
     match errors.next() {
-        Some(first) => Err(DecodeError::Type(first, errors.collect())),
+        Some(first) => Err(DecodeError::Type { first, others: errors.collect(), strict: report.strict }),
         None => Ok(Decoded { object: object.unwrap_or(Value::Null), strict: report.strict }),
     }
 }
@@ -143,6 +150,15 @@ mod tests {
     }
 
     #[test]
+    fn a_zero_with_a_sign_is_a_whole_number() {
+        let body = r#"{"spec":{"backoffLimit":-0}}"#;
+        let of_value = from_value("batch/v1", "Job", serde_json::from_str(body).unwrap());
+        for decoded in [job(body), of_value] {
+            assert_eq!(decoded.unwrap().object["spec"]["backoffLimit"], 0);
+        }
+    }
+
+    #[test]
     fn wrong_types_are_refused_in_the_words_of_go() {
         let prefix = "json: cannot unmarshal";
         assert_eq!(
@@ -173,7 +189,7 @@ mod tests {
             r#"{"metadata":{"labels":{"a/b":1}},"spec":{"parallelism":1.5,"suspend":"off","template":{"spec":{
             "containers":[{"name":"c"},{"env":[{"name":"A","value":true}],"resources":{"limits":{"cpu":"much"}},"args":{}}]}}}}"#,
         );
-        let Err(DecodeError::Type(first, others)) = wrong else { panic!("{wrong:?}") };
+        let Err(DecodeError::Type { first, others, .. }) = wrong else { panic!("{wrong:?}") };
         let container = "spec.template.spec.containers[1]";
         let told = |error: &TypeError| format!("{}: {}", error.field, error.problem);
         assert_eq!(

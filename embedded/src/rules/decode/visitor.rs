@@ -254,6 +254,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_f64<E>(mut self, value: f64) -> Result<Self::Value, E> {
+        // The parser makes a float of `-0`, which is an integer for Go, and does not tell it from `-0.0`.
+        if value == 0.0 && value.is_sign_negative() {
+            return Ok(self.number(0.into()));
+        }
         match Number::from_f64(value) {
             Some(number) => Ok(self.number(number)),
             None => Ok(self.mismatch("number")),

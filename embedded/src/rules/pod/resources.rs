@@ -47,9 +47,12 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, resources: &Value, 
         for (name, amount) in amounts.as_object().into_iter().flatten() {
             amount_rules(causes, &path.key(name), name, amount, owner);
             if field == "requests" {
-                request_within_limit(causes, &path, name, amount, &limits[name]);
+                request_within_limit(causes, &path.entry(name), name, amount, &limits[name]);
                 if limits[name].is_null() && !may_overcommit(name) {
-                    causes.required(&limits_path, "Limit must be set for non overcommitable resources");
+                    causes.required(
+                        &limits_path.entry(name),
+                        "Limit must be set for non overcommitable resources",
+                    );
                 }
             }
         }

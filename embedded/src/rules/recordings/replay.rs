@@ -217,7 +217,7 @@ impl Replay {
             match decoded(strict, decode::from_json(api_version, kind, body.as_bytes())) {
                 Ok(decoded) => decoded,
                 Err(DecodeError::Syntax(_)) => return None,
-                Err(error @ DecodeError::Type(..)) => {
+                Err(error @ DecodeError::Type { .. }) => {
                     return Some(bad_request(api_version, kind, &error.to_string()));
                 }
             };
@@ -311,7 +311,7 @@ fn decoded(strict: &str, decoded: Result<Decoded, DecodeError>) -> Result<(Value
         "Strict" if !decoded.strict.is_empty() => {
             let message = format!("strict decoding error: {}", decoded.strict.join(", "));
             let refusal = TypeError { field: String::new(), message, problem: String::new() };
-            Err(DecodeError::Type(refusal, Vec::new()))
+            Err(DecodeError::Type { first: refusal, others: Vec::new(), strict: Vec::new() })
         }
         "Ignore" => Ok((decoded.object, Vec::new())),
         _ => Ok((decoded.object, decoded.strict)),
