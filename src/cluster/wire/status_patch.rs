@@ -137,14 +137,9 @@ impl<M: SerializeMap> Members<'_, M, JobStatus> {
         if old.clone().eq(new.clone()) {
             return Ok(());
         }
-        let mut kinds: Vec<_> = old.map(|condition| condition.kind).collect();
-        kinds.extend(
-            new.clone()
-                .map(|condition| condition.kind)
-                .filter(|kind| !kinds.contains(kind))
-                .collect::<Vec<_>>(),
-        );
-        let deleted = kinds.into_iter().map(|kind| ConditionPatch::Delete { patch: "delete", kind });
+        let is_new = |condition: &WireCondition<'_>| old.clone().all(|known| known.kind != condition.kind);
+        let kinds = old.clone().chain(new.clone().filter(is_new)).map(|condition| condition.kind);
+        let deleted = kinds.map(|kind| ConditionPatch::Delete { patch: "delete", kind });
         let patches: Vec<_> = deleted.chain(new.map(ConditionPatch::Add)).collect();
         self.map.serialize_entry("conditions", &patches)
     }
