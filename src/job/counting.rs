@@ -223,7 +223,8 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut events = Vec::new();
     record(state, next, &mut status);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
-    status.names_used.raise(state.pods.names_used(&state.lost_creations));
+    let used = state.pods.names_used(state.job.spec.suspend, &state.lost_creations);
+    status.names_used = status.names_used.max(used);
     set_start_time(state, next, &mut status, now);
     match &next.end {
         Some(end) => {

@@ -26,7 +26,7 @@ pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Ti
         return None;
     }
     let restarted = state.restarted_too_often.filter(|_| end::restarted_too_often(state));
-    let restarted = restarted.map(|since| after(since, state.limits.debounce_period));
+    let restarted = restarted.map(|since| end_of_wait(since, state.limits.debounce_period, now));
     ended_until(state, tally, now).max(restarted).filter(|at| *at > now)
 }
 

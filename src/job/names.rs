@@ -33,8 +33,8 @@ pub const EXTERNAL_FINALIZER: &str = "yardmaster.dev/job-tracking";
 pub const SHARD_LABEL: &str = "yardmaster.dev/shard";
 /// Annotation on pods: the place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`.
 pub const PLACE_ANNOTATION: &str = "yardmaster.dev/place";
-/// Annotation on Jobs, written together with the status: which names have been used
-/// ([`NamesUsed`](super::status::NamesUsed)), as `PLACES` or, for an Indexed Job, `PLACES/ATTEMPTS`.
+/// Annotation on Jobs, written together with the status: how many ordinals have been used, or attempts at each index
+/// ([`JobStatus::names_used`](super::status::JobStatus::names_used)), as a decimal number.
 pub const NAMES_USED_ANNOTATION: &str = "yardmaster.dev/ordinals-used";
 /// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

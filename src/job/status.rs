@@ -1,6 +1,5 @@
 //! `status` of a Job.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -34,46 +33,9 @@ pub struct JobStatus {
     pub completed_indexes: IndexSet,
     /// `failedIndexes`: `Some`, also when empty, for Jobs with `backoffLimitPerIndex`.
     pub failed_indexes: Option<IndexSet>,
-    /// The names that pods have had, some of which may be gone. No part of Kubernetes' status, but an annotation that is
-    /// written together with it.
-    pub names_used: NamesUsed,
-}
-
-/// Names that pods of a Job have had: no owner gives them again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamesUsed {
-    /// Ordinals, or indexes, below this one.
-    pub places: u32,
-    /// The attempts below this one, at these indexes. 0 for ordinals, which have one pod each.
-    pub attempts: u32,
-}
-
-impl NamesUsed {
-    /// Records that these names have been used, too.
-    pub fn raise(&mut self, used: Self) {
-        self.places = self.places.max(used.places);
-        self.attempts = self.attempts.max(used.attempts);
-    }
-}
-
-/// `PLACES`, or `PLACES/ATTEMPTS` of an Indexed Job.
-impl fmt::Display for NamesUsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.attempts {
-            0 => write!(f, "{}", self.places),
-            attempts => write!(f, "{}/{attempts}", self.places),
-        }
-    }
-}
-
-/// Anybody who may change the Job may write it. Reads what is malformed as none.
-impl From<&str> for NamesUsed {
-    fn from(text: &str) -> Self {
-        let (places, attempts) = text.split_once('/').unwrap_or((text, "0"));
-        let read = |number: &str| number.parse().ok();
-        let used = read(places).zip(read(attempts));
-        used.map(|(places, attempts)| Self { places, attempts }).unwrap_or_default()
-    }
+    /// How many names pods have had, some of which may be gone, and which no owner gives again: all ordinals below this one, or
+    /// all attempts below it at each index. No part of Kubernetes' status, but an annotation that is written together with it.
+    pub names_used: u32,
 }
 
 /// `status.uncountedTerminatedPods`.

@@ -74,6 +74,8 @@ impl Shard {
         let taken = claim.holder.as_ref() != Some(me) || claim.epoch != self.epoch;
         self.withheld = None;
         self.claim = Some(claim);
+        // Claims are accepted again.
+        self.refusals = Pauses::default();
         match self.state {
             _ if !taken => {}
             ShardState::Claiming => {}

@@ -16,7 +16,7 @@ use super::uids::MOST_UIDS;
 use crate::job::names::NAMES_USED_ANNOTATION;
 use crate::job::options::Options;
 use crate::job::spec::Job;
-use crate::job::status::{JobStatus, NamesUsed};
+use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
@@ -120,8 +120,8 @@ impl Decoder for JobDecoder {
 }
 
 /// What the last owner has written of its ordinals. A number that is none says nothing.
-fn names_used(meta: &Meta<'_>) -> NamesUsed {
-    meta.annotation(NAMES_USED_ANNOTATION).map(|names| NamesUsed::from(&*names)).unwrap_or_default()
+fn names_used(meta: &Meta<'_>) -> u32 {
+    meta.annotation(NAMES_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// The Job, unless its status lists so many UIDs that not all of them are kept, and somebody would need them.

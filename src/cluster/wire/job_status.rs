@@ -8,7 +8,7 @@ use super::text::Text;
 use super::uids::Uids;
 use crate::job::index_set::IndexSet;
 use crate::job::short_text::short;
-use crate::job::status::{Condition, ConditionKind, ConditionStatus, JobStatus, NamesUsed, Uncounted};
+use crate::job::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::uid::Uid;
 
 #[derive(Debug, Default, Deserialize)]
@@ -87,7 +87,7 @@ impl WireJobStatus<'_> {
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
             // It is no part of the status that the API server stores.
-            names_used: NamesUsed::default(),
+            names_used: 0,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

@@ -6,64 +6,61 @@ use foldhash::fast::RandomState;
 
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Place;
-use crate::job::status::NamesUsed;
 
 /// Attempts from this one on are believed only in a row: no index has had so many pods. The author of a pod chooses the
 /// attempt that it claims, and the last one would leave no name for the next pod.
 const IMPLAUSIBLE: u32 = 1 << 31;
 
-/// The names that have been used, including those of pods that are gone. Nearly all indexes use only their
-/// first name, and adjacent ones form intervals, so a Job of any size costs little memory.
+/// The names that have been used, including those of pods that are gone. Nearly all indexes use only the first name that is
+/// left to them, and adjacent ones form intervals, so a Job of any size costs little memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
-    /// What earlier owners have used. It counts for indexes of which no pod is known: owners that know one, or that know that
-    /// an index has had none, have to derive the same name.
-    before: NamesUsed,
-    /// Indexes of which the first name has been used.
+    /// The first attempt that is left to each index, as the Job says.
+    base: u32,
+    /// Indexes that have used the attempt `base`.
     first: IndexSet,
-    /// The next attempt at indexes that have used a later name.
+    /// The next attempt at indexes that have used a later one.
     next: HashMap<u32, u32, RandomState>,
-    /// The end of the attempts and of the indexes that have been used.
-    used: NamesUsed,
+    /// One more than the highest attempt of any index.
+    end: u32,
 }
 
 impl Attempts {
-    /// Those of a Job whose earlier owners have used these.
-    pub(super) fn after(before: NamesUsed) -> Self {
-        Self { before, used: before, ..Self::default() }
-    }
-
     /// Records that a name has been used, unless the attempt is one that no pod can have had.
     pub(super) fn note(&mut self, place: Place) {
         if place.attempt >= IMPLAUSIBLE && place.attempt != self.next_at(place.number) {
             return;
         }
         let after = place.attempt.saturating_add(1);
-        if place.attempt == 0 {
+        self.end = self.end.max(after);
+        if place.attempt == self.base {
             self.first.insert(place.number);
-        } else {
+        } else if place.attempt > self.base {
             let next = self.next.entry(place.number).or_insert(0);
             *next = (*next).max(after);
         }
-        self.used.places = self.used.places.max(place.number.saturating_add(1));
-        self.used.attempts = self.used.attempts.max(after);
+    }
+
+    /// Leaves no index an attempt below this one.
+    pub(super) fn raise(&mut self, base: u32) {
+        if base <= self.base {
+            return;
+        }
+        let after_first = base.saturating_add(1);
+        let used_first = self.next.iter().filter(|(_, next)| **next == after_first);
+        (self.base, self.first) = (base, used_first.map(|(number, _)| *number).collect());
+        self.next.retain(|_, next| *next > after_first);
+    }
+
+    /// The first attempt that no index has used.
+    pub(super) fn end(&self) -> u32 {
+        self.end.max(self.base)
     }
 
     /// The next attempt at an index; 0 at an ordinal.
     pub(super) fn next_at(&self, number: u32) -> u32 {
-        let unknown = || if number < self.before.places { self.before.attempts } else { 0 };
-        let after_first = || if self.first.contains(number) { 1 } else { unknown() };
+        let after_first = || self.base + u32::from(self.first.contains(number));
         self.next.get(&number).copied().unwrap_or_else(after_first)
-    }
-
-    /// The names that have been used. Those that are `unanswered` have to be asked for again by the next owner, so no attempt
-    /// from the lowest of them on counts.
-    pub(super) fn used(&self, unanswered: impl Iterator<Item = u32>) -> NamesUsed {
-        if self.used == self.before {
-            return self.before;
-        }
-        let lowest = unanswered.min().unwrap_or(u32::MAX).max(self.before.attempts);
-        NamesUsed { attempts: self.used.attempts.min(lowest), ..self.used }
     }
 }
 
@@ -81,24 +78,24 @@ mod tests {
     }
 
     #[test]
-    fn an_index_without_known_pod_has_used_what_earlier_owners_have() {
-        let mut attempts = Attempts::after(NamesUsed { places: 4, attempts: 3 });
-        for (number, attempt) in [(0, 0), (1, 1), (5, 0)] {
-            attempts.note(Place { number, attempt });
-        }
-        assert_eq!([0, 1, 2, 3, 4, 5].map(|number| attempts.next_at(number)), [1, 2, 3, 3, 0, 1]);
-        attempts.note(Place { number: 3, attempt: 3 });
-        assert_eq!(attempts.next_at(3), 4);
-    }
-
-    /// The next owner may have to ask for the same pod again.
-    #[test]
-    fn attempts_that_are_not_answered_do_not_count_as_used() {
-        let mut attempts = Attempts::after(NamesUsed { places: 1, attempts: 1 });
-        (0..5).for_each(|attempt| attempts.note(Place { number: 7, attempt }));
-        for (unanswered, used) in [(&[][..], 5), (&[0], 1), (&[3], 3), (&[4, 3], 3), (&[5], 5)] {
-            let used = NamesUsed { places: 8, attempts: used };
-            assert_eq!(attempts.used(unanswered.iter().copied()), used, "{unanswered:?}");
+    fn no_index_is_left_an_attempt_below_the_base() {
+        for (base, next, end) in [
+            (0, [0, 1, 2, 5], 5),
+            (1, [1, 1, 2, 5], 5),
+            (2, [2, 2, 2, 5], 5),
+            (4, [4, 4, 4, 5], 5),
+            (7, [7; 4], 7),
+        ] {
+            let mut attempts = Attempts::default();
+            for (number, attempt) in [(1, 0), (2, 1), (3, 4)] {
+                attempts.note(Place { number, attempt });
+            }
+            attempts.raise(base);
+            attempts.raise(base.saturating_sub(1));
+            assert_eq!([0, 1, 2, 3].map(|number| attempts.next_at(number)), next, "{base}");
+            assert_eq!(attempts.end(), end, "{base}");
+            attempts.note(Place { number: 1, attempt: next[1] });
+            assert_eq!(attempts.next_at(1), next[1] + 1, "{base}");
         }
     }
 

@@ -32,6 +32,7 @@ impl PodSet {
         } else {
             self.rebuild(job);
         }
+        self.follow_names(job);
         if ends {
             self.drop_job_failures();
         }

@@ -9,18 +9,16 @@ use std::sync::Arc;
 use crate::job::pod::Place;
 use crate::job::pod_name::pod_name;
 use crate::job::spec::{Completion, Job};
-use crate::job::status::NamesUsed;
 use crate::job::uid::Uid;
 
 /// The highest number and the highest attempt that are read. Kubernetes has no more indexes, and counts no more failures of one.
 /// Twice as many fit the type.
 const LAST_READ: u32 = i32::MAX.unsigned_abs();
 
-/// The names that the Job has used before, as far as its status tells. The author of the Job may write any: names are left for
-/// the pods that follow.
-pub(super) fn names_used(job: &Job) -> NamesUsed {
-    let NamesUsed { places, attempts } = job.status.names_used;
-    NamesUsed { places: places.min(LAST_READ), attempts: attempts.min(LAST_READ / 2) }
+/// How many names the Job has used before, as far as its status tells. The author of the Job may write any number: names are
+/// left for the pods that follow.
+pub(super) fn names_used(job: &Job) -> u32 {
+    job.status.names_used.min(LAST_READ / 2)
 }
 
 /// What a Job derives the names of its pods from.

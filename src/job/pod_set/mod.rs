@@ -36,7 +36,6 @@ use super::options::PodBackoff;
 use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
 use super::spec::{Completion, Job, JobSpec};
-use super::status::NamesUsed;
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
@@ -150,7 +149,6 @@ enum Listed {
 impl PodSet {
     /// An empty set for a Job, whose back-off the controller limits.
     pub fn new(job: &Job, backoff_limits: PodBackoff) -> Self {
-        let before = given::names_used(job);
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
@@ -165,14 +163,11 @@ impl PodSet {
             succeeded: IndexSet::new(),
             failed: IndexSet::new(),
             free: IndexSet::new(),
-            taken: match job.spec.completion {
-                Completion::Indexed(_) => IndexSet::new(),
-                _ => IndexSet::below(before.places),
-            },
+            taken: IndexSet::new(),
             pending: BTreeMap::new(),
             unmade: BTreeMap::new(),
             seen_unanswered: BTreeSet::new(),
-            attempts: Attempts::after(before),
+            attempts: Attempts::default(),
             claims_left: usize::MAX,
             counted: CountedPods::of(job),
             released_by_others: None,
@@ -182,6 +177,7 @@ impl PodSet {
             live_list: None,
         };
         set.init_places();
+        set.follow_names(job);
         set
     }
 
@@ -352,19 +348,34 @@ impl PodSet {
         }
     }
 
-    /// The names that have been used. Those of creations that are not answered, or whose answer was `lost`, do not count: their
-    /// pods may not exist, and the next owner has to ask for the same ones.
-    pub fn names_used(&self, lost: &BTreeSet<Place>) -> NamesUsed {
-        let lost = lost.iter();
+    /// Gives no name that the Job says was used. All owners read that together with the specification that they create pods
+    /// for, so they still derive the same names.
+    pub(super) fn follow_names(&mut self, job: &Job) {
+        let used = given::names_used(job);
+        match self.spec.completion {
+            Completion::Indexed(_) => self.attempts.raise(used),
+            _ if self.taken.gaps().next() < Some(used) => self.taken.insert_all(&IndexSet::below(used)),
+            _ => {}
+        }
+    }
+
+    /// How many names the Job may say to be used: ordinals, or attempts at each index. While creations are under way, or their
+    /// answers were `lost`, the next owner has to ask for the same names again. Until the Job `rests`, others may be asked for
+    /// by somebody who does not know yet what this owner says.
+    pub fn names_used(&self, rests: bool, lost: &BTreeSet<Place>) -> u32 {
+        let rests = rests && self.pending.is_empty() && lost.is_empty();
         match self.spec.completion {
             Completion::Indexed(_) => {
-                let lost = lost.map(|place| place.attempt);
-                self.attempts.used(self.pending.values().copied().chain(lost))
+                if rests {
+                    self.attempts.end()
+                } else {
+                    0
+                }
             }
+            _ if rests => self.taken.end(),
             _ => {
-                let lost = lost.map(|place| place.number);
-                let unanswered = self.pending.keys().next().copied().into_iter().chain(lost);
-                NamesUsed { places: unanswered.chain([self.taken.end()]).min().unwrap_or(0), attempts: 0 }
+                let unanswered = self.pending.keys().next().copied();
+                self.taken.gaps().next().into_iter().chain(unanswered).min().unwrap_or(0)
             }
         }
     }

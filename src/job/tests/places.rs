@@ -7,7 +7,6 @@ use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Completion;
 use crate::job::state::{Created, JobState};
-use crate::job::status::NamesUsed;
 use crate::job::uid::UidSet;
 
 /// The next place that the Job would fill.
@@ -103,53 +102,60 @@ fn creations_under_way_together_find_ended_pods_without_back_off() {
 #[test]
 fn an_ordinal_that_an_earlier_owner_has_used_is_not_given_again() {
     let mut earlier = job(Completion::Count(9), 3);
-    (earlier.status.start_time, earlier.status.names_used) =
-        (Some(at(100)), NamesUsed { places: 5, attempts: 0 });
+    (earlier.status.start_time, earlier.status.names_used) = (Some(at(100)), 5);
     let mut state = state(earlier, [at_ordinal("p", 1)]);
     (0..20).for_each(|_| state.slow_start.accepted());
     let plan = reconcile(&state, at(160));
     assert_eq!(plan.creates.iter().map(|new| new.place.number).collect::<Vec<_>>(), [5, 6]);
     state.begin(&plan, at(160));
     assert_eq!(
-        state.pods.names_used(&BTreeSet::new()).places,
+        state.pods.names_used(false, &BTreeSet::new()),
         5,
         "a creation that is under way may be asked for again by the next owner"
     );
     state.created(plan.creates[0].place, Created::Pod(Box::new(at_ordinal("q", 5))), at(161));
-    assert_eq!(state.pods.names_used(&BTreeSet::new()).places, 6);
+    assert_eq!(state.pods.names_used(false, &BTreeSet::new()), 6);
     state.pod_vanished(&"q".into());
-    assert_eq!(state.pods.names_used(&BTreeSet::new()).places, 6);
+    assert_eq!(state.pods.names_used(false, &BTreeSet::new()), 6);
 }
 
-/// An Indexed Job is suspended, which removes its pods; its controller starts anew; it is resumed.
+/// A Job is suspended, which removes its pods; its controller starts anew; it is resumed.
 #[test]
-fn a_name_of_an_index_does_not_come_back_once_its_pod_is_gone() {
+fn names_of_pods_that_are_gone_do_not_come_back_after_a_suspension() {
+    let used = |state: &JobState, suspended| state.pods.names_used(suspended, &state.lost_creations);
     let mut earlier = state(job(Completion::Indexed(9), 3), [at_index("a", 0, 0), at_index("b", 1, 2)]);
     (0..20).for_each(|_| earlier.slow_start.accepted());
     let plan = reconcile(&earlier, at(20));
     earlier.begin(&plan, at(20));
     let third = plan.creates[0].place;
-    let used = |state: &JobState| state.pods.names_used(&state.lost_creations).to_string();
-    assert_eq!((third.number, used(&earlier)), (2, "2".to_owned()), "the creation is not answered");
+    assert_eq!((third.number, used(&earlier, true)), (2, 0), "the creation is not answered");
     earlier.created(third, Created::Lost, at(21));
-    assert_eq!(used(&earlier), "2", "its answer was lost");
+    assert_eq!(used(&earlier, true), 0, "its answer was lost");
     let plan = reconcile(&earlier, at(60));
     earlier.begin(&plan, at(60));
     earlier.created(third, Created::Pod(Box::new(at_index("c", 2, 0))), at(61));
-    assert_eq!(used(&earlier), "3/3");
+    assert_eq!(
+        (used(&earlier, false), used(&earlier, true)),
+        (0, 3),
+        "others may create pods until it rests"
+    );
 
     let mut resumed = job(Completion::Indexed(9), 4);
-    resumed.status.names_used = NamesUsed::from(&*used(&earlier));
-    let mut state = state(resumed, []);
-    (0..20).for_each(|_| state.slow_start.accepted());
+    resumed.status.names_used = 3;
+    let mut next = state(resumed.clone(), []);
+    earlier.observe_job(resumed);
+    (0..20).for_each(|_| next.slow_start.accepted());
     let places =
-        reconcile(&state, at(160)).creates.into_iter().map(|new| (new.place.number, new.place.attempt));
-    assert_eq!(places.collect::<Vec<_>>(), [(0, 3), (1, 3), (2, 3), (3, 0)]);
+        reconcile(&next, at(160)).creates.into_iter().map(|new| (new.place.number, new.place.attempt));
+    assert_eq!(places.collect::<Vec<_>>(), [(0, 3), (1, 3), (2, 3), (3, 3)]);
+    let of_both =
+        [&earlier, &next].map(|state| (0..9).map(|index| state.pods.next_at(index)).collect::<Vec<_>>());
+    assert_eq!(of_both[0], of_both[1], "the former owner derives the same names");
 }
 
 /// A refusal uses no name up, and hides none of those that others have used.
 #[test]
-fn ordinals_above_one_that_was_refused_count_as_used() {
+fn ordinals_above_one_that_was_refused_count_as_used_once_the_job_rests() {
     let mut state = state(job(Completion::Count(9), 3), []);
     (0..20).for_each(|_| state.slow_start.accepted());
     let plan = reconcile(&state, at(20));
@@ -160,22 +166,6 @@ fn ordinals_above_one_that_was_refused_count_as_used() {
         let pod = at_ordinal(&format!("p{}", place.number), place.number);
         state.created(place, Created::Pod(Box::new(pod)), at(21));
     }
-    assert_eq!(state.pods.names_used(&BTreeSet::new()).to_string(), "3");
-}
-
-#[test]
-fn names_used_are_read_as_they_are_written() {
-    for (text, places, attempts) in [
-        ("0", 0, 0),
-        ("7", 7, 0),
-        ("7/2", 7, 2),
-        ("", 0, 0),
-        ("-1", 0, 0),
-        ("7/", 0, 0),
-        ("7/x", 0, 0),
-        ("99999999999", 0, 0),
-    ] {
-        assert_eq!(NamesUsed::from(text), NamesUsed { places, attempts }, "{text}");
-    }
-    assert_eq!(NamesUsed { places: 7, attempts: 2 }.to_string(), "7/2");
+    let used = |rests| state.pods.names_used(rests, &BTreeSet::new());
+    assert_eq!((used(false), used(true)), (0, 3), "until then, the refused one is asked for again");
 }

@@ -184,8 +184,8 @@ impl World {
     pub(super) fn create(&mut self, new: &NewPod) -> Created {
         let (used, indexed) = (self.job.status.names_used, self.job.spec.completion.indexes().is_some());
         let Place { number, attempt } = new.place;
-        let is_used = number < used.places && (!indexed || attempt < used.attempts);
-        let comes_back = is_used && self.gone.contains(&new.place);
+        let ordinal = if indexed { attempt } else { number };
+        let comes_back = ordinal < used && self.gone.contains(&new.place);
         assert!(!comes_back, "{number}/{attempt} of {used} comes back");
         self.arrive(new)
     }

@@ -173,7 +173,11 @@ impl Coordinator {
     /// Deletes heartbeats of dead replicas that no claim names any longer: a replica that joins would regard
     /// them as alive. Only the first replica does it.
     fn tidy(&mut self, todo: &mut Todo, now: Moment) {
-        if now < self.tidy_at || self.replicas.first() != Some(&self.me.identity) {
+        if self.replicas.first() != Some(&self.me.identity) {
+            self.tidying = Pauses::default();
+            return;
+        }
+        if now < self.tidy_at {
             return;
         }
         let mut silent = self.members.silent(self.times.lease_duration, now);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::wire::job_status::WireJobStatus;
 use crate::job::end::condition;
-use crate::job::status::{ConditionKind, ConditionStatus, NamesUsed};
+use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::Uid;
 
 fn patch(old: &JobStatus, new: &JobStatus) -> Value {
@@ -249,7 +249,7 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     uncounted,
                     completed_indexes,
                     failed_indexes,
-                    names_used: NamesUsed::default(),
+                    names_used: 0,
                 }
             },
         )
