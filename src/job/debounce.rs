@@ -25,7 +25,7 @@ pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Ti
     if state.job.deleting || removes_pods || pods.undecided() + pods.pending_creates() == 0 {
         return None;
     }
-    let restarted = state.restarted_too_often.filter(|_| end::restarted_too_often(state));
+    let restarted = state.restarted_too_often.filter(|_| state.restarts_too_often());
     let restarted = restarted.map(|since| end_of_wait(since, state.limits.debounce_period, now));
     ended_until(state, tally, now).max(restarted).filter(|at| *at > now)
 }

@@ -139,15 +139,8 @@ fn fail_job(state: &JobState) -> Option<End> {
 
 fn backoff_limit(state: &JobState, tally: Tally) -> Option<End> {
     let limit = u64::from(state.job.spec.backoff_limit);
-    (tally.failed + u64::from(is(Mutant::BackoffLimitOffByOne)) > limit || restarted_too_often(state))
+    (tally.failed + u64::from(is(Mutant::BackoffLimitOffByOne)) > limit || state.restarts_too_often())
         .then(|| End::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
-}
-
-/// Whether the containers of pods that run have restarted as often as the back-off limit allows, but at least once. A pod that
-/// succeeds after all does not count.
-pub fn restarted_too_often(state: &JobState) -> bool {
-    let spec = &state.job.spec;
-    state.pods.restarts() >= u64::from(spec.backoff_limit.max(1)) && spec.template.restarts_on_failure()
 }
 
 fn failed_indexes(state: &JobState) -> Option<End> {

@@ -11,7 +11,6 @@ use self::answers::Finds;
 pub use self::answers::{Changed, Created};
 use super::adoption::Claimant;
 use super::backoff::extend;
-use super::end;
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
@@ -319,8 +318,15 @@ impl JobState {
         self.create_retry.ease(self.limits.api_backoff);
     }
 
+    /// Whether the containers of pods that run have restarted as often as the back-off limit allows, but at least once. Those of
+    /// a pod that succeeds after all do not count.
+    pub(super) fn restarts_too_often(&self) -> bool {
+        let spec = &self.job.spec;
+        self.pods.restarts() >= u64::from(spec.backoff_limit.max(1)) && spec.template.restarts_on_failure()
+    }
+
     fn note_ended(&mut self, now: Timestamp) {
-        let since = end::restarted_too_often(self).then_some(now);
+        let since = self.restarts_too_often().then_some(now);
         self.restarted_too_often = since.and(self.restarted_too_often).or(since);
         let ended = self.pods.newly_ended();
         let (pods, known) = (ended.len(), self.unevaluated.map_or(0, |known| known.pods));
