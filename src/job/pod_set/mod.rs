@@ -359,11 +359,11 @@ impl PodSet {
         }
     }
 
-    /// How many names the Job may say to be used: ordinals, or attempts at each index. While creations are under way, or their
-    /// answers were `lost`, the next owner has to ask for the same names again. Until the Job `rests`, others may be asked for
+    /// How many names the Job may say to be used: ordinals, or attempts at each index. While creations are under way, or may have
+    /// been carried out without an answer that says so, the next owner has to ask for the same names again. Until the Job `rests`, others may be asked for
     /// by somebody who does not know yet what this owner says.
     pub fn names_used(&self, rests: bool, lost: &BTreeSet<Place>) -> u32 {
-        let rests = rests && self.pending.is_empty() && lost.is_empty();
+        let rests = rests && self.pending.is_empty() && self.unmade.is_empty() && lost.is_empty();
         match self.spec.completion {
             Completion::Indexed(_) => {
                 if rests {
