@@ -55,7 +55,7 @@ fn read(mut text: &str, mut start: usize) -> Vec<Result<Rc<Node>, SyntaxError>> 
         let Some((begin, not_json)) = rest else { return documents };
         text = &objects[begin..];
         if !text.trim_start().starts_with('#') {
-            // What was meant is what explains more of the text.
+            // The author meant the format that explains more of the text.
             let is_cut = not_json.at >= start + objects.trim_end().len();
             let better = |not_yaml: SyntaxError| {
                 if not_yaml.at > not_json.at && !is_cut { not_yaml } else { not_json }

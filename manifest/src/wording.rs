@@ -28,7 +28,7 @@ pub(crate) fn of_yaml(text: &str, error: &Error) -> SyntaxError {
     SyntaxError::new(at, sentence(problem, context, text[at..].chars().next()))
 }
 
-/// What is wrong if a value has ended, and its line or its document goes on.
+/// The mistake, if a value has ended and its line or its document goes on.
 fn after_value(problem: &str, text: &str, at: usize) -> Option<&'static str> {
     if problem.starts_with("did not find expected ','") {
         return text[..at].ends_with(['"', '\'']).then_some(GOES_ON);
@@ -40,7 +40,7 @@ fn after_value(problem: &str, text: &str, at: usize) -> Option<&'static str> {
     }
     let before = &text[..at];
     let (above, line) = before.rsplit_once('\n').unwrap_or(("", before));
-    // What begins an element is no value: `- - a`.
+    // A dash that begins an element is no value: `- - a`.
     let has_value = !line.trim_start_matches([' ', '\t', '-']).is_empty();
     if has_value {
         return Some(if text[at..].starts_with(':') { NO_SPACE } else { GOES_ON });

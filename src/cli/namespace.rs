@@ -1,14 +1,12 @@
 //! Names of namespaces on the command line.
 
+use crate::job::job_id::is_subdomain;
+
 const LENGTH_MAX: usize = 63;
 
 /// Checks the name of a namespace, before anything starts for it.
 pub(super) fn parse_namespace(text: &str) -> Result<String, String> {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_name = (1..=LENGTH_MAX).contains(&text.len())
-        && text.bytes().all(is_inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-');
+    let is_name = is_subdomain(text) && !text.contains('.') && text.len() <= LENGTH_MAX;
     is_name.then(|| text.to_owned()).ok_or_else(|| {
         format!("a namespace has 1 to {LENGTH_MAX} lower case letters, digits and inner dashes")
     })

@@ -348,7 +348,8 @@ async fn drop_rest(mut body: Pin<&mut impl RequestBody>, may_pause: bool) {
         let next = body.frame();
         let next = if may_pause { timeout(PAUSE, next).await.unwrap_or_default() } else { next.await };
         let Some(Ok(frame)) = next else { return };
-        dropped += frame.data_ref().map_or(0, Bytes::len);
+        // Empty pieces count, too: nobody sends them without end.
+        dropped += frame.data_ref().map_or(0, Bytes::len).max(1);
     }
 }
 

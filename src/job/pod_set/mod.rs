@@ -359,19 +359,14 @@ impl PodSet {
         }
     }
 
-    /// How many names the Job may say to be used: ordinals, or attempts at each index. While creations are under way, or may have
-    /// been carried out without an answer that says so, the next owner has to ask for the same names again. Until the Job `rests`, others may be asked for
-    /// by somebody who does not know yet what this owner says.
+    /// The number of names that the Job may report as used: ordinals, or attempts at each index. The next owner must repeat a
+    /// creation under the same name if its outcome is unknown. So in general only ordinals below the first gap count. If the
+    /// Job `rests`, nobody creates pods, and whoever does later reads the number first: then all names count.
     pub fn names_used(&self, rests: bool, lost: &BTreeSet<Place>) -> u32 {
         let rests = rests && self.pending.is_empty() && self.unmade.is_empty() && lost.is_empty();
         match self.spec.completion {
-            Completion::Indexed(_) => {
-                if rests {
-                    self.attempts.end()
-                } else {
-                    0
-                }
-            }
+            Completion::Indexed(_) if rests => self.attempts.end(),
+            Completion::Indexed(_) => 0,
             _ if rests => self.taken.end(),
             _ => {
                 let unanswered = self.pending.keys().next().copied();

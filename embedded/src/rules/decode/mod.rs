@@ -36,9 +36,9 @@ pub enum DecodeError {
     /// Values have the wrong type or form.
     #[error("{first}")]
     Type {
-        /// What Kubernetes' decoder says.
+        /// The error that Kubernetes' decoder reports.
         first: TypeError,
-        /// What is wrong besides.
+        /// The other errors.
         others: Vec<TypeError>,
         /// Unknown and repeated fields, as in [`Decoded`]. Kubernetes' decoder does not get as far.
         strict: Vec<String>,
