@@ -13,7 +13,7 @@ pub(crate) fn collect(ledger: &Ledger, job: &str) -> Vec<Request> {
         finalizers.into_iter().flatten().any(|f| f == finalizer)
     };
     let dependents =
-        || ledger.pods.iter().filter(|(_, pod)| pod.exists && is_its(&pod.object, &facts.object));
+        || ledger.pods.iter().filter(|(_, pod)| pod.exists() && is_its(&pod.object, &facts.object));
     if !facts.exists {
         return dependents()
             .filter(|(_, pod)| pod.deleted.is_none())

@@ -105,7 +105,7 @@ impl Kubelet {
 
     /// What is to be done with a pod that has just changed, and how much later.
     pub(crate) fn changed(&mut self, uid: &str, pod: &PodFacts, created: bool) -> Option<(Duration, Duty)> {
-        if !pod.exists {
+        if !pod.exists() {
             return None;
         }
         if pod.deleted.is_some() {
@@ -136,7 +136,7 @@ impl Kubelet {
         duty: Duty,
         now: Time,
     ) -> Option<(Request, Option<(Duration, Duty)>)> {
-        let pod = ledger.pods.get(uid).filter(|pod| pod.exists)?;
+        let pod = ledger.pods.get(uid).filter(|pod| pod.exists())?;
         let ended = pod.end.is_some();
         match duty {
             Duty::Start if ended || pod.deleted.is_some() => None,

@@ -44,8 +44,8 @@ pub(crate) struct JobFacts {
 pub(crate) struct PodFacts {
     /// As it was last seen.
     pub(crate) object: Value,
-    /// Whether it still exists.
-    pub(crate) exists: bool,
+    /// When it went.
+    pub(crate) gone: Option<Time>,
     /// The UID of the Job that controls it, or did.
     pub(crate) job: Option<String>,
     /// Since when.
@@ -220,7 +220,7 @@ impl Ledger {
         let is_superseded = self.is_superseded(now, uid);
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
-            exists: true,
+            gone: None,
             job: None,
             owned: now,
             index: None,
@@ -236,7 +236,7 @@ impl Ledger {
             garbled: false,
             returns: false,
         });
-        facts.exists = !deleted;
+        facts.gone = deleted.then(|| facts.gone.unwrap_or(now));
         // The first Job stays: it may have counted the pod before somebody else took it.
         if facts.job.is_none() {
             facts.job = owner(&self.jobs, &object).map(str::to_owned);
@@ -342,14 +342,19 @@ impl JobFacts {
 }
 
 impl PodFacts {
+    /// Whether it still exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.gone.is_none()
+    }
+
     /// Whether it exists, has not ended, and is not being deleted.
     pub(crate) fn is_active(&self) -> bool {
-        self.exists && self.end.is_none() && self.deleted.is_none()
+        self.exists() && self.end.is_none() && self.deleted.is_none()
     }
 
     /// Whether it has the tracking finalizer.
     pub(crate) fn is_tracked(&self) -> bool {
-        self.exists && tracked(&self.object)
+        self.exists() && tracked(&self.object)
     }
 
     /// Whether a controller that is no Job has it. The finalizer is that one's business.

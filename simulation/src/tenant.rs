@@ -149,7 +149,7 @@ pub(crate) fn jobs(ledger: &Ledger) -> Vec<String> {
 /// The paths of the pods of the tenant's Jobs.
 pub(crate) fn pods(ledger: &Ledger) -> Vec<String> {
     let is_own = |pod: &&crate::ledger::PodFacts| {
-        pod.exists && pod.name().0 == TENANT && !pod.name().1.starts_with(POD)
+        pod.exists() && pod.name().0 == TENANT && !pod.name().1.starts_with(POD)
     };
     let pods = ledger.pods.values().filter(is_own);
     pods.map(|pod| format!("/api/v1/namespaces/{TENANT}/pods/{}", pod.name().1)).collect()

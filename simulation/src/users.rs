@@ -68,7 +68,7 @@ pub(crate) fn uid_of<'a>(ledger: &'a Ledger, job: &JobPlan) -> Option<&'a str> {
 /// The pod that a user picks among those that the Job has.
 pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a str, &'a PodFacts)> {
     let pods: Vec<_> =
-        ledger.pods.iter().filter(|(_, pod)| pod.exists && pod.job.as_deref() == Some(job)).collect();
+        ledger.pods.iter().filter(|(_, pod)| pod.exists() && pod.job.as_deref() == Some(job)).collect();
     let chosen = pods.get(nth.checked_rem(pods.len())?)?;
     Some((chosen.0.as_str(), chosen.1))
 }
@@ -97,7 +97,7 @@ pub(crate) fn requests(ledger: &Ledger, uid: &str, act: &UserAct, now: Time) -> 
     match act {
         UserAct::DeleteEnded => {
             let ended =
-                ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_some() && pod.deleted.is_none());
+                ledger.pods_of(uid).filter(|pod| pod.exists() && pod.end.is_some() && pod.deleted.is_none());
             let delete = |pod: &PodFacts| {
                 let (namespace, name) = pod.name();
                 let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");

@@ -94,7 +94,7 @@ impl Creation<'_> {
     /// the others go on. The controller built into Kubernetes gives every pod another name.
     fn is_again(&self, pod: &PodFacts) -> bool {
         let was_before =
-            |other: &PodFacts| !other.exists && other.created < pod.created && other.name() == pod.name();
+            |other: &PodFacts| !other.exists() && other.created < pod.created && other.name() == pod.name();
         self.others_act && self.others().any(was_before)
     }
 
@@ -106,7 +106,7 @@ impl Creation<'_> {
         let spec = &self.job.object["spec"];
         let waits_for_end = spec["podReplacementPolicy"] == "Failed";
         let holds_place =
-            |other: &PodFacts| other.is_active() || (waits_for_end && other.exists && other.end.is_none());
+            |other: &PodFacts| other.is_active() || (waits_for_end && other.exists() && other.end.is_none());
         // One that is adopted while the creation is on its way, or long on its way: then one of both is removed.
         let is_later = |other: &PodFacts| match other.owned > other.created {
             true => other.owned > self.sent_at,
@@ -126,7 +126,7 @@ impl Creation<'_> {
             .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
             .filter(|other| !self.may_lose(other))
             // That of a pod that is gone only the status shows, of which one of several owners hears late.
-            .filter(|other| other.exists || !self.others_act || other.deleted.is_some_and(&knows))
+            .filter(|other| other.exists() || !self.others_act || other.deleted.is_some_and(&knows))
             .count() as u64;
         (active + succeeded >= completions)
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
@@ -156,13 +156,13 @@ impl Creation<'_> {
         // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
         let is_known = |other: &&PodFacts| !other.meddled && !self.job.forgets(index, other.created);
         let at_index_before = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
-        let at_index = || at_index_before().filter(|other| other.exists);
+        let at_index = || at_index_before().filter(|other| other.exists());
         // Of several owners, one may have removed it, since it was too many or its Job had failed.
         let is_lost =
             |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
         let has_succeeded =
             |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && end.clean) && !is_lost(other);
-        let is_gone = |other: &&PodFacts| !other.exists && other.deleted.is_some_and(&knows);
+        let is_gone = |other: &&PodFacts| !other.exists() && other.deleted.is_some_and(&knows);
         if at_index().any(has_succeeded)
             || (at_index_before().filter(is_gone).any(has_succeeded) && self.job.is_completed(index))
         {
@@ -183,7 +183,7 @@ impl Creation<'_> {
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
         // has removed as one too many, as in Kubernetes.
         let is_uncounted = |other: &PodFacts| {
-            !other.exists && other.end.is_some_and(|end| end.succeeded) && !self.job.is_completed(index)
+            !other.exists() && other.end.is_some_and(|end| end.succeeded) && !self.job.is_completed(index)
         };
         let is_surplus = |other: &PodFacts| self.job.touched.is_some() || other.superseded;
         let is_removed =

@@ -32,7 +32,7 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
         if job.finished.is_none() && !suspended && job.object["spec"]["parallelism"] != 0 {
             return Some(format!("{name} does not end"));
         }
-        let active = ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_none()).count() as u64;
+        let active = ledger.pods_of(uid).filter(|pod| pod.exists() && pod.end.is_none()).count() as u64;
         let wanted = job.wanted();
         if active > wanted {
             return Some(format!("{name} has come to rest with {active} pods of {wanted}"));
@@ -146,20 +146,19 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
+        // What has just ended or gone a replica hears of a little later.
+        let heard = |at: Time| now > at + 2 * plan.settings.lag();
         // A tenant's Job goes on for as long as its pods have finalizers of somebody else, and its pods run again if it writes so.
-        // What has just ended a replica hears of a little later.
-        let heard = 2 * plan.settings.lag();
         let goes_on = |job: &String| {
             let job = ledger.jobs.get(job).filter(|job| job.exists);
-            job.is_some_and(|job| job.finished.is_none_or(|finished| finished + heard >= now))
+            job.is_some_and(|job| !job.finished.is_some_and(heard))
         };
-        let is_live = |pod: &&PodFacts| {
-            pod.is_tracked() || pod.exists && (runs_again(pod) || pod.job.as_ref().is_some_and(goes_on))
+        let is_live = |pod: &&PodFacts| match pod.gone {
+            None => pod.is_tracked() || runs_again(pod) || pod.job.as_ref().is_some_and(goes_on),
+            // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
+            Some(gone) => !heard(gone) || plan.settings.all_own_all && pod.meddled,
         };
         let live = ledger.pods.values().filter(is_live).count() as i64;
-        // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
-        let unseen = |pod: &&PodFacts| plan.settings.all_own_all && pod.meddled && !pod.exists;
-        let live = live + ledger.pods.values().filter(unseen).count() as i64;
         if let Some(held) = held.filter(|held| *held > live + phantoms as i64) {
             return Some((Promise::Memory, format!("replica-{number} holds {held} pods of {live}")));
         }
@@ -188,7 +187,7 @@ fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Opt
             .and_then(|label| label.parse().ok())
             .is_some_and(|shard: u32| shard < plan.settings.shards);
         failed
-            && pod.exists
+            && pod.exists()
             && pod.deleted.is_none()
             && !pod.is_tracked()
             && !pod.meddled

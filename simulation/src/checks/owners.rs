@@ -306,7 +306,7 @@ fn acted_for(request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
             controller(&pod).map(str::to_owned)
         }
         (&Method::DELETE, ["api", "v1", "namespaces", namespace, "pods", name]) => {
-            let pod = ledger.pods.values().find(|pod| pod.exists && pod.name() == (*namespace, *name))?;
+            let pod = ledger.pods.values().find(|pod| pod.exists() && pod.name() == (*namespace, *name))?;
             pod.job.clone()
         }
         (&Method::PATCH, ["apis", "batch", "v1", "namespaces", namespace, "jobs", name, "status"]) => {

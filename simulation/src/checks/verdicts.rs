@@ -160,7 +160,7 @@ fn failed_indexes(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
     let limit = job.object["spec"]["backoffLimitPerIndex"].as_u64().unwrap_or(u64::MAX);
     let mut failures: BTreeMap<u32, u64> = BTreeMap::new();
     for pod in ledger.pods_of(uid).filter(|pod| pod.end.is_none_or(|end| !end.succeeded || !end.clean)) {
-        let (Some(index), true) = (pod.index, pod.end.is_some() || !pod.exists) else { continue };
+        let (Some(index), true) = (pod.index, pod.end.is_some() || !pod.exists()) else { continue };
         let weight = match consequence(job, pod) {
             Consequence::Ignore => 0,
             Consequence::FailIndex => limit.saturating_add(1),
@@ -223,7 +223,7 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
     let last = recent.iter().filter(|end| end.succeeded).map(|end| end.at).max()?;
     let is_told = plan.news_take(last, &[author.replica].into()) < 2 * plan.settings.lag() + TOGETHER.0;
     let open = ledger.pods_of(uid).find(|pod| {
-        pod.exists
+        pod.exists()
             && pod.end.is_none()
             && pod.is_tracked()
             && !pod.meddled

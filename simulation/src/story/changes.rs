@@ -13,7 +13,7 @@ pub(crate) fn in_words(ledger: &Ledger, event: &Value) -> Option<String> {
     let uid = after["metadata"]["uid"].as_str()?;
     let (what, news) = match after["kind"].as_str()? {
         "Pod" => {
-            let before = ledger.pods.get(uid).filter(|pod| pod.exists).map(|pod| &pod.object);
+            let before = ledger.pods.get(uid).filter(|pod| pod.exists()).map(|pod| &pod.object);
             ("pod ", pod(before, after))
         }
         "Job" => {

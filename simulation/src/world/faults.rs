@@ -183,7 +183,7 @@ impl World {
             }
         }
         // Whoever holds pods lets them go again.
-        let held = self.ledger.pods.iter().filter(|(_, facts)| facts.exists && users::holds(&facts.object));
+        let held = self.ledger.pods.iter().filter(|(_, facts)| facts.exists() && users::holds(&facts.object));
         for (pod, _) in held {
             self.agenda.add(self.conditions.down_until, Event::Unhold(pod.clone()));
         }

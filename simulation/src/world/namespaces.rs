@@ -34,7 +34,7 @@ impl World {
             path,
             body: json!({"propagationPolicy": "Background"}),
         };
-        let pods = self.ledger.pods.values().filter(|pod| pod.exists && pod.name().0 == namespace);
+        let pods = self.ledger.pods.values().filter(|pod| pod.exists() && pod.name().0 == namespace);
         let mut left: Vec<Request> =
             pods.map(|pod| delete(format!("/api/v1/namespaces/{namespace}/pods/{}", pod.name().1))).collect();
         // The failed pod of an index keeps its finalizer until it has a successor, which cannot be created here. In

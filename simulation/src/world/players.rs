@@ -105,7 +105,7 @@ impl World {
 
     /// Somebody else's finalizer goes away.
     pub(super) fn unhold(&mut self, pod: &str) {
-        let Some(facts) = self.ledger.pods.get(pod).filter(|facts| facts.exists) else { return };
+        let Some(facts) = self.ledger.pods.get(pod).filter(|facts| facts.exists()) else { return };
         let before = facts.object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let kept: Vec<Value> = before.into_iter().filter(|f| f != users::HOLD).collect();
         let (namespace, name) = facts.name();

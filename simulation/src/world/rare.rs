@@ -149,7 +149,7 @@ impl World {
     pub(super) fn rare_ends(&mut self, end: End) {
         match end {
             End::Relabel { pod, labels } => {
-                let Some(facts) = self.ledger.pods.get(&pod).filter(|facts| facts.exists) else { return };
+                let Some(facts) = self.ledger.pods.get(&pod).filter(|facts| facts.exists()) else { return };
                 let (namespace, name) = facts.name();
                 let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
                 let job = facts.job.clone();

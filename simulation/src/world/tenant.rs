@@ -82,7 +82,7 @@ impl World {
             TenantAct::Hold => {
                 let of_tenant = |object: &&Value| tenant::is_in_namespace(object);
                 let jobs = self.ledger.jobs.values().filter(|job| job.exists).map(|job| &job.object);
-                let pods = self.ledger.pods.values().filter(|pod| pod.exists).map(|pod| &pod.object);
+                let pods = self.ledger.pods.values().filter(|pod| pod.exists()).map(|pod| &pod.object);
                 let all = jobs.filter(of_tenant).chain(pods.filter(of_tenant));
                 let held: Vec<Request> = all.map(|one| tenant::hold(gc::path(one), one)).collect();
                 held.iter().for_each(|request| _ = self.call(WHO, request));
@@ -128,7 +128,8 @@ impl World {
 
     /// The garbage collector finds that the owner of a pod does not exist in the pod's namespace.
     pub(super) fn collect_pod(&mut self, pod: &str) {
-        let Some(facts) = self.ledger.pods.get(pod).filter(|pod| pod.exists && pod.deleted.is_none()) else {
+        let Some(facts) = self.ledger.pods.get(pod).filter(|pod| pod.exists() && pod.deleted.is_none())
+        else {
             return;
         };
         let path = gc::path(&facts.object);
