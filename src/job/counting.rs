@@ -54,6 +54,9 @@ pub struct Next {
 const UNANSWERED: Duration = Duration::from_secs(30);
 /// The same for a Job with a deadline, which counts from the start that is written.
 const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
+/// Divisor of the batch period: after a longer rest, progress waits for this share of it. Pods that end or become ready together
+/// are then shown together, and the second of them does not wait for a whole period.
+const TOGETHER_SHARE: u32 = 20;
 /// Periods between two statuses of a suspended Job that only show how many pods are left.
 const SUSPENDED: u32 = 2;
 /// Longest time that pods exist before a status shows the start of their Job: clients read `startTime`, `ready` and
@@ -97,7 +100,8 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     } else if starts && state.pods.gauges().active > 0 {
         waits_for(start_period)
     } else {
-        state.status_written.map_or(now, |last| end_of_wait(last, period, now))
+        let together = if starts { now } else { waits_for(state.limits.batch_period / TOGETHER_SHARE) };
+        state.status_written.map_or(now, |last| end_of_wait(last, period, now).max(together))
     };
     let at_latest = state.started.filter(|_| starts).map(|started| end_of_wait(started, UNWRITTEN, now));
     let due = at_latest.map_or(due, |latest| latest.min(due));

@@ -51,8 +51,10 @@ enum Write {
 const RESTS: (Moment, Moment) = (Moment::from_secs(1), Moment::from_secs(60));
 /// A shard that has run for as long as this since its pause is well again.
 const WELL: Moment = Moment::from_secs(300);
-/// Longest pause after a write of a claim that failed. Heartbeats may succeed while claims are refused, as by a quota.
+/// Longest pause after a claim that failed. Heartbeats may succeed while claims are refused, as by a quota.
 const LONGEST_RETRY: Moment = Moment::from_secs(30);
+/// The same after a release, for which other replicas wait.
+const LONGEST_RELEASE_RETRY: Moment = Moment::from_secs(4);
 
 impl Shard {
     pub(super) fn step(&mut self, event: ShardEvent) {
@@ -183,7 +185,8 @@ impl Shard {
     ) {
         self.write = Write::Nothing;
         if written == Written::Failed {
-            self.retry_at = Some(now + self.refusals.next(pause, LONGEST_RETRY));
+            let longest = if claim.holder.is_some() { LONGEST_RETRY } else { LONGEST_RELEASE_RETRY };
+            self.retry_at = Some(now + self.refusals.next(pause, longest));
         } else {
             self.forget_refusals();
         }
@@ -336,6 +339,30 @@ mod tests {
             assert_eq!((shard.state, shard.is_busy()), (ShardState::Free, false));
             assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [], "nothing has to be dropped");
         }
+    }
+
+    /// The pauses after refused writes of the claim, in seconds.
+    fn pauses(shard: &mut Shard, holder: Option<&Holder>) -> Vec<u64> {
+        let claim = |version| Claim { shard: ShardId(0), version, holder: holder.cloned(), epoch: 1 };
+        let refused = |now: u64| {
+            let now = Duration::from_secs(now);
+            shard.claim_written(&claim(1), Written::Failed, true, (now, Duration::from_secs(1)));
+            shard.retry_at.map_or(0, |at| (at - now).as_secs())
+        };
+        (0..6).map(refused).collect()
+    }
+
+    /// Others wait for a release, so its pauses stay short. A claim that is seen shows that claims are accepted.
+    #[test]
+    fn refused_writes_of_a_claim_pause_for_longer_each_time() {
+        let [me, other] =
+            ["me", "other"].map(|identity| Holder { identity: identity.into(), session: "s".into() });
+        let mut shard = claimed(&me, false);
+        assert_eq!(pauses(&mut shard, Some(&me)), [1, 2, 4, 8, 16, 30]);
+        shard.claim_seen(Claim { shard: ShardId(0), version: 5, holder: Some(other), epoch: 2 }, &me);
+        assert_eq!(pauses(&mut shard, Some(&me))[0], 1);
+        let mut leaving = claimed(&me, true);
+        assert_eq!(pauses(&mut leaving, None), [1, 2, 4, 4, 4, 4]);
     }
 
     #[test]

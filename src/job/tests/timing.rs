@@ -27,15 +27,35 @@ fn one_more(job: &Job, second: i64) -> JobState {
 }
 
 #[test]
-fn the_first_change_is_written_at_once_and_others_within_the_batch_period() {
+fn the_first_status_is_written_at_once_and_others_within_the_batch_period() {
     let job = quiet(job(Completion::Count(9), 1));
     let next = Next { end: None, managed: true };
     let fresh = state(job.clone(), [running("a")]);
     assert_eq!(due(&fresh, &next, false, at(200)), Due::Now);
     let written = one_more(&job, 200);
     assert_eq!(due(&written, &next, false, at_ms(200_300)), Due::At(at(201)));
-    assert_eq!(due(&written, &next, false, at(201)), Due::Now);
+    assert_eq!(
+        due(&written, &next, false, at(205)),
+        Due::At(at_ms(205_050)),
+        "after a rest, others may follow"
+    );
     assert_eq!(due(&state(job, []), &next, false, at(200)), Due::Never);
+}
+
+/// Of two pods that end together after a rest, none waits for a period.
+#[test]
+fn pods_that_end_together_are_recorded_together() {
+    let job = quiet(job(Completion::Count(3), 3));
+    let mut state = state(job, ["a", "b", "c"].map(running));
+    state.status_written(at(200));
+    for (uid, ms) in [("a", 205_000), ("b", 205_030)] {
+        state.observe_pod(ended(running(uid), Phase::Succeeded, 205), at_ms(ms));
+        let plan = reconcile(&state, at_ms(ms));
+        assert_eq!((plan.status.clone(), plan.wake_at), (None, Some(at_ms(205_050))));
+        state.begin(&plan, at_ms(ms));
+    }
+    let status = reconcile(&state, at_ms(205_050)).status.unwrap().status;
+    assert_eq!(status.uncounted.unwrap().succeeded.len(), 2);
 }
 
 /// A Job that ends soon after its start needs one status write for both.
@@ -285,7 +305,11 @@ fn progress_is_written_at_the_pace_of_the_gate() {
     assert_eq!(due(&written, &next, false, at(201)), Due::At(at(220)));
     assert_eq!(reconcile(&written, at(205)).wake_at, Some(at(206)), "the pace may become faster");
     written.keep_pace(Pace { status_period: Duration::ZERO, ..slow });
-    assert_eq!(due(&written, &next, false, at(201)), Due::Now, "never faster than the batch period");
+    assert_eq!(
+        due(&written, &next, false, at_ms(200_500)),
+        Due::At(at(201)),
+        "never faster than the batch period"
+    );
     let mut new = state(job(Completion::Count(9), 1), [running("a")]);
     new.keep_pace(slow);
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
@@ -631,7 +655,9 @@ fn what_is_released_is_counted_without_another_period() {
     state.observe_job(job);
     state.status_written(at_ms(200_020));
     state.changed(&"b".into(), Changed::Released, at_ms(200_030));
-    assert!(reconcile(&state, at_ms(200_030)).status.is_none(), "once in a period");
+    let plan = reconcile(&state, at_ms(200_030));
+    state.begin(&plan, at_ms(200_030));
+    assert!(plan.status.is_none(), "once in a period");
     assert!(reconcile(&state, at_ms(200_999)).status.is_none());
     assert!(reconcile(&state, at(201)).status.is_some(), "the period is that of the last one that recorded");
     state.keep_pace(Pace { at_once: 9, status_period: Duration::from_secs(5), start_period: Duration::ZERO });
