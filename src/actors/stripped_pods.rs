@@ -24,6 +24,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::Selection;
 use crate::cluster::wire::{ControllerRef, ObservedPod, release_patch};
+use crate::job::adoption::Claimant;
 use crate::job::job_id::JobId;
 use crate::job::names::CONTROLLER_UID_LABEL;
 
@@ -125,6 +126,8 @@ async fn see_to_pods_of(cx: &ReplicaContext, job: &JobId, pods: &[Box<ObservedPo
     for pod in pods {
         match &found.job {
             Ok(read) if pod.labels.match_selector(&read.spec.selector, true) => {}
+            // A Job that has finished lets nothing go but what our finalizer holds.
+            Ok(read) if Claimant::of(read) == Claimant::Finished && !pod.pod.tracked => {}
             Ok(_) if !found.deleting => let_go(cx, pod, job).await,
             // The Job goes once its pods have gone.
             _ if found.deleting && pod.pod.tracked => _ = untrack(cx, pod, job).if_job_leaves().await,
@@ -213,12 +216,17 @@ mod tests {
         let chosen = || with(|owner| owner["spec"]["selector"] = json!({}));
         let deleting =
             || with(|owner| owner["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into());
+        let finished = || {
+            with(|owner| owner["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]}))
+        };
         for (what, found, owner, patches, with_owner) in [
             ("its Job is gone", stripped(true, true), None, 1, 0),
             ("and it has no finalizer", stripped(true, false), None, 0, 0),
             ("it has no Job", stripped(false, true), None, 1, 0),
             ("its Job does not select it", stripped(true, true), ours(), 1, 1),
             ("and it has no finalizer", stripped(true, false), ours(), 1, 1),
+            ("its Job has finished", stripped(true, false), finished(), 0, 0),
+            ("and it has the finalizer", stripped(true, true), finished(), 1, 1),
             ("its Job selects it", stripped(true, true), chosen(), 0, 0),
             ("its Job is being deleted", stripped(true, true), deleting(), 1, 0),
             ("its Job is another controller's", stripped(true, true), others(), 0, 0),

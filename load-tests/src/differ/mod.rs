@@ -30,9 +30,10 @@ use futures::future::{join, join_all};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use self::pair::{Opponent, Played};
+use self::pair::{Opponent, Outcome, Played};
 use self::plan::Plan;
 use self::report::{Report, Verdict};
+use self::rules::Known;
 use self::yard::Yard;
 use crate::ground::{Ground, Storage};
 use crate::report::Env;
@@ -150,9 +151,12 @@ impl DifferArgs {
         )
         .await;
         if varies {
-            return (Played { reference_varies: true, ..played }, None);
+            return (Played { shown: Some(Known::Race), ..played }, None);
         }
         let Some(seen) = seen.into_iter().flatten().next() else { return (played, Some(false)) };
+        if is_equal_one_by_one(yard, &seen, deadline).await {
+            return (Played { shown: Some(Known::ActsAtOnce), ..seen }, None);
+        }
         let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
         match smaller {
             Some(smaller) if !reference_varies(yard, &smaller, deadline).await => (smaller, Some(true)),
@@ -166,6 +170,13 @@ async fn play(yard: &Yard, plan: Plan, opponent: Opponent, deadline: Instant) ->
         return Played::unfinished(plan, "there was no time left for it".into());
     }
     Played::of(yard, &plan, opponent).await
+}
+
+/// Whether ours comes every time to what the reference comes to when the acts of the last step come one by one.
+async fn is_equal_one_by_one(yard: &Yard, played: &Played, deadline: Instant) -> bool {
+    let has_several = played.plan.steps.last().is_some_and(|step| step.0.len() > 1);
+    let plays = (0..AGAIN).map(|_| play(yard, played.plan.clone(), Opponent::OursOneByOne, deadline));
+    has_several && join_all(plays).await.iter().all(|played| matches!(played.outcome, Outcome::Equal))
 }
 
 /// Whether the reference differs from itself in what is weightiest in this difference.

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::class::Class;
 use super::picks::{pinned, take};
 use super::plan::{Pick, Plan, Step, What, job_name};
+use super::rules::Known;
 use super::side::Side;
 use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
@@ -26,6 +27,8 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
 const HEALING: Duration = Duration::from_secs(25);
+/// Time between two acts that the reference is to take in one by one: it looks at a Job once a second.
+const ONE_BY_ONE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// Steps that are played once all Jobs have ended.
@@ -39,14 +42,16 @@ pub(super) struct Played {
     /// The state before each step. It was that of both sides.
     pub(super) before: Vec<State>,
     pub(super) outcome: Outcome,
-    /// Whether the reference has differed from itself with this plan.
-    pub(super) reference_varies: bool,
+    /// The rule that further plays have shown to explain the difference.
+    pub(super) shown: Option<Known>,
 }
 
 /// Who plays against the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opponent {
     Ours,
+    /// Ours, where the reference gets the acts of the last step one by one.
+    OursOneByOne,
     /// The reference once more: what differs then is chance.
     Itself,
 }
@@ -64,13 +69,14 @@ pub(super) enum Outcome {
 struct Pair<'a> {
     yard: &'a Yard,
     sides: [Side; 2],
+    opponent: Opponent,
     lasting: Duration,
 }
 
 impl Played {
     /// A plan that was not played.
     pub(super) fn unfinished(plan: Plan, why: String) -> Self {
-        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), reference_varies: false }
+        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), shown: None }
     }
 
     /// Plays a plan in new namespaces.
@@ -80,8 +86,7 @@ impl Played {
             Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
         };
         let empty = Plan { steps: Vec::new(), ..plan.clone() };
-        let mut played =
-            Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal, reference_varies: false };
+        let mut played = Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal, shown: None };
         if let Err(error) = pair.play(plan, &mut played).await {
             played.outcome = Outcome::Unfinished(format!("{error:#}"));
         }
@@ -105,22 +110,23 @@ impl Played {
 
 impl<'a> Pair<'a> {
     async fn prepare(yard: &'a Yard, plan: &Plan, opponent: Opponent) -> Result<Self> {
-        let (reference, ours) = try_join(yard.side(false), yard.side(opponent == Opponent::Ours)).await?;
+        let (reference, ours) = try_join(yard.side(false), yard.side(opponent != Opponent::Itself)).await?;
         let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
-        Ok(Self { yard, sides: [reference, ours], lasting })
+        Ok(Self { yard, sides: [reference, ours], opponent, lasting })
     }
 
     async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
         let mut state = State::default();
         let mut after_the_end = 0;
-        for step in &plan.steps {
+        for (number, step) in plan.steps.iter().enumerate() {
+            let is_last = number + 1 == plan.steps.len();
             let step = pinned(step, state.pods.clone());
             if step.0.is_empty() {
                 continue;
             }
             played.before.push(state);
             played.plan.steps.push(step.clone());
-            self.act(plan, &step).await?;
+            self.act(plan, &step, is_last && self.opponent == Opponent::OursOneByOne).await?;
             match self.settle().await? {
                 Ok(equal) => state = equal,
                 Err(difference) => {
@@ -142,10 +148,11 @@ impl<'a> Pair<'a> {
         self.yard.mirror.objects(self.sides[side].namespace())
     }
 
-    /// Plays a step on both sides at the same time.
-    async fn act(&mut self, plan: &Plan, step: &Step) -> Result<()> {
+    /// Plays a step on both sides at the same time; on the reference one act after the other if `one_by_one`.
+    async fn act(&mut self, plan: &Plan, step: &Step, one_by_one: bool) -> Result<()> {
         let _turn = self.yard.turn().await;
-        let both = join_all([0, 1].map(|side| self.act_on(side, plan, step))).await;
+        let pauses = [if one_by_one { ONE_BY_ONE } else { Duration::ZERO }, Duration::ZERO];
+        let both = join_all([0, 1].map(|side| self.act_on(side, plan, step, pauses[side]))).await;
         both.into_iter().collect::<Result<()>>()?;
         for act in &step.0 {
             if let What::Restart { turn } = act.what {
@@ -155,7 +162,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    async fn act_on(&self, number: usize, plan: &Plan, step: &Step) -> Result<()> {
+    async fn act_on(&self, number: usize, plan: &Plan, step: &Step, pause: Duration) -> Result<()> {
         let side = &self.sides[number];
         let objects = self.objects(number);
         let mut left: Vec<&Arc<Value>> = objects.pods.iter().collect();
@@ -171,8 +178,9 @@ impl<'a> Pair<'a> {
             .collect();
         let began = tokio::time::Instant::now();
         // One after the other: the API server must have them in the same order on both sides.
-        for (act, pods) in step.0.iter().zip(chosen) {
-            tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into())).await;
+        for ((act, pods), turn) in step.0.iter().zip(chosen).zip(0..) {
+            let at = began + Duration::from_millis(act.after_ms.into()) + pause * turn;
+            tokio::time::sleep_until(at).await;
             self.act_one(side, plan, &act.what, &pods).await?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::class::Class;
 use super::pair::Played;
-use super::plan::{Change, End, Pick, Step, What};
+use super::plan::{Change, End, Pick, What};
 use super::state::{Difference, Field, State};
 
 /// A rule by which Yardmaster differs from the controller built into Kubernetes 1.36.
@@ -19,19 +19,21 @@ pub(super) enum Known {
     BackoffFromNewestFailure,
     BackoffSurvivesRestart,
     SurplusAmongEqualPods,
-    NextPodAtOnce,
+    ReleasedLater,
+    ActsAtOnce,
     Race,
 }
 
 impl Known {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
         Self::BackoffFromNewestFailure,
         Self::BackoffSurvivesRestart,
         Self::SurplusAmongEqualPods,
-        Self::NextPodAtOnce,
+        Self::ReleasedLater,
+        Self::ActsAtOnce,
         Self::Race,
     ];
 
@@ -61,9 +63,12 @@ impl Known {
                 "which of several pods goes that were created within the same second and are equal but for their \
                  index, is chance under the built-in"
             }
-            Self::NextPodAtOnce => {
-                "ours starts the pod that follows a success at once; the built-in looks at a Job once a second, and starts \
-                 none if the Job has succeeded or shrunk by then. Such a pod is removed without being counted"
+            Self::ReleasedLater => {
+                "a counted pod that loses its label is released by a search, within 20 s; the built-in does so at once"
+            }
+            Self::ActsAtOnce => {
+                "the built-in looks at a Job once a second, and takes several acts in at once; ours acts on each, as the \
+                 built-in does when they come one by one"
             }
             Self::Race => "the reference differs from itself when the same acts are played again",
         }
@@ -77,14 +82,15 @@ impl Known {
 
     fn explains(self, played: &Played, difference: &Difference) -> bool {
         match self {
-            Self::Race => played.reference_varies,
+            Self::Race | Self::ActsAtOnce => played.shown == Some(self),
             Self::OwnerRemovedFromTerminatingPod => {
                 disowns_terminating(played) && difference.fields.iter().all(|one| one.field != Field::Exists)
             }
             Self::EndsWhileSuspended => difference.fields.iter().all(|one| {
                 let ended =
                     difference.ours.is_finished(&one.job) && !difference.reference.is_finished(&one.job);
-                ended && difference.reference.suspended.contains(&one.job)
+                let ends = one.field == Field::StartTime && difference.ours.announces_end(&one.job);
+                (ended || ends) && difference.reference.suspended.contains(&one.job)
             }),
             Self::ActiveDuringBackoff => is_active_during_backoff(played, difference),
             Self::BackoffFromNewestFailure => {
@@ -93,10 +99,10 @@ impl Known {
             Self::BackoffSurvivesRestart => {
                 is_wait(difference) && waits_longer(difference) && played.plan.restarts()
             }
-            Self::NextPodAtOnce => {
-                difference.is_only(&[Field::Terminating, Field::Pods, Field::Events])
-                    && succeeds_in_several_acts(played)
-                    && adds_only_removed(difference)
+            Self::ReleasedLater => {
+                difference.is_only(&[Field::Pods])
+                    && difference.healed_after_s.is_some()
+                    && without_owners(&difference.reference) == without_owners(&difference.ours)
             }
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
@@ -116,27 +122,23 @@ fn disowns_terminating(played: &Played) -> bool {
 
 /// Numbers of pods by their class without the index.
 fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
+    counted_as(state, |class| Class { index: None, ..class.clone() })
+}
+
+/// Numbers of pods by their class without whether those have an owner that are counted and have lost their label.
+fn without_owners(state: &State) -> BTreeMap<Class, u32> {
+    counted_as(state, |class| {
+        let is_done = !class.is_live() && !class.tracked && !class.labelled;
+        Class { owned: class.owned && !is_done, ..class.clone() }
+    })
+}
+
+fn counted_as(state: &State, what: impl Fn(&Class) -> Class) -> BTreeMap<Class, u32> {
     let mut pods = BTreeMap::new();
     for (class, count) in &state.pods {
-        *pods.entry(Class { index: None, ..class.clone() }).or_default() += count;
+        *pods.entry(what(class)).or_default() += count;
     }
     pods
-}
-
-/// Whether the last step had several acts, among them successes, and no failures.
-fn succeeds_in_several_acts(played: &Played) -> bool {
-    let Some(Step(acts)) = played.plan.steps.last() else { return false };
-    let any = |is: fn(&Change) -> bool| acts.iter().any(|act| act.what.changes_pods(is));
-    acts.len() > 1 && any(|change| matches!(change, Change::Succeed(_))) && !any(fails)
-}
-
-/// Whether ours has the pods of the reference, and others that it has removed uncounted.
-fn adds_only_removed(difference: &Difference) -> bool {
-    let (theirs, ours) = (&difference.reference.pods, &difference.ours.pods);
-    theirs.iter().all(|(class, count)| ours.get(class).is_some_and(|our| our >= count))
-        && ours
-            .iter()
-            .all(|(class, count)| theirs.get(class) == Some(count) || (class.terminating && !class.tracked))
 }
 
 /// Whether pods fail by a change.
@@ -199,7 +201,7 @@ mod tests {
 
     use super::*;
     use crate::differ::pair::Outcome;
-    use crate::differ::plan::{Act, Plan};
+    use crate::differ::plan::{Act, Plan, Step};
     use crate::differ::state::{Names, Objects};
 
     /// A side with a Job and so many running pods.
@@ -230,13 +232,15 @@ mod tests {
             plan: Plan { seed: 0, jobs: vec![json!({})], steps },
             before: vec![before],
             outcome: Outcome::Different(Box::new(difference)),
-            reference_varies: false,
+            shown: None,
         }
     }
 
     #[test]
     fn a_rule_explains_its_differences_and_no_others() {
         let failed = json!({"conditions": [{"type": "Failed", "status": "True"}], "startTime": "t"});
+        let target = json!({"conditions": [{"type": "FailureTarget", "status": "True"}]});
+        let ends = json!({"conditions": target["conditions"], "startTime": "t"});
         let terminating = Class { terminating: true, ..Class::default() };
         let fail = |end| Change::Fail { code: 1, init: 0, condition: None, end };
         let active = |active: u64, failed: u64| json!({"active": active, "failed": failed});
@@ -262,6 +266,8 @@ mod tests {
                 Some(Known::EndsWhileSuspended),
             ),
             (vec![], [state(false, &json!({}), 0), state(false, &failed, 0)], None, None),
+            (vec![], [state(true, &target, 0), state(true, &ends, 0)], None, Some(Known::EndsWhileSuspended)),
+            (vec![], [state(false, &target, 0), state(false, &ends, 0)], None, None),
             (
                 vec![(class.clone(), fail(End::Now))],
                 [state(false, &active(0, 1), 2), state(false, &active(2, 1), 2)],
@@ -300,23 +306,35 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_was_started_at_once_and_removed_is_known() {
-        let class = Class::default();
-        let succeed = Change::Succeed(End::Past);
-        let delete = Change::Delete { forced: false };
-        let removed = Class { terminating: true, ..Class::default() };
-        for (changes, surplus, known) in [
-            (vec![succeed.clone(), succeed.clone()], removed.clone(), true),
-            (vec![succeed.clone(), succeed.clone()], Class::default(), false),
-            (vec![succeed.clone()], removed.clone(), false),
-            (vec![succeed, delete], removed, false),
-        ] {
-            let changes: Vec<_> = changes.into_iter().map(|change| (class.clone(), change)).collect();
-            let reference = state(false, &json!({"terminating": 0}), 1);
-            let mut ours = state(false, &json!({"terminating": 1}), 1);
-            ours.pods.insert(Class { job: "j1".into(), ..surplus }, 1);
-            let played = played(&changes, State::default(), [reference, ours], None);
-            assert_eq!(Known::explaining(&played) == Some(Known::NextPodAtOnce), known, "{changes:?}");
+    fn a_counted_pod_without_label_may_be_released_later() {
+        let side = |owned: bool, labels: &Value| {
+            let owners = if owned { json!([{"name": "j1", "controller": true}]) } else { json!([]) };
+            let mut labels = labels.clone();
+            labels["batch.kubernetes.io/job-name"] = "j1".into();
+            let metadata = json!({"labels": labels, "ownerReferences": owners});
+            let pod = json!({"metadata": metadata, "status": {"phase": "Failed"}});
+            let job = json!({"metadata": {"name": "j1", "uid": "u"}, "status": {"failed": 1}});
+            let objects = Objects { jobs: vec![job.into()], pods: vec![pod.into()], events: Vec::new() };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+        };
+        let (stripped, selected) = (json!({}), json!({"batch.kubernetes.io/controller-uid": "u"}));
+        for (labels, healed, known) in
+            [(&stripped, Some(9.0), true), (&stripped, None, false), (&selected, Some(9.0), false)]
+        {
+            let sides = [side(false, labels), side(true, labels)];
+            let played = played(&[], State::default(), sides, healed);
+            assert_eq!(Known::explaining(&played) == Some(Known::ReleasedLater), known, "{played:?}");
+        }
+    }
+
+    #[test]
+    fn what_further_plays_have_shown_explains_a_difference() {
+        let sides = [state(false, &json!({"active": 1}), 1), state(false, &json!({"active": 2}), 1)];
+        let mut played = played(&[], State::default(), sides, None);
+        assert_eq!(Known::explaining(&played), None);
+        for shown in [Known::Race, Known::ActsAtOnce] {
+            played.shown = Some(shown);
+            assert_eq!(Known::explaining(&played), Some(shown));
         }
     }
 

@@ -217,8 +217,18 @@ impl State {
 
     /// Whether a Job has ended.
     pub(super) fn is_finished(&self, job: &str) -> bool {
-        let conditions = self.get(Field::Conditions, job).unwrap_or_default();
-        conditions.split("; ").any(|one| one.starts_with("Complete=True") || one.starts_with("Failed=True"))
+        self.has_any(job, &["Complete=True", "Failed=True"])
+    }
+
+    /// Whether the end of a Job is announced.
+    pub(super) fn announces_end(&self, job: &str) -> bool {
+        self.has_any(job, &["SuccessCriteriaMet=True", "FailureTarget=True"])
+    }
+
+    /// Whether a Job has one of these conditions.
+    fn has_any(&self, job: &str, conditions: &[&str]) -> bool {
+        let has = self.get(Field::Conditions, job).unwrap_or_default();
+        has.split("; ").any(|one| conditions.iter().any(|condition| one.starts_with(condition)))
     }
 }
 
