@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::class::Class;
 use super::picks::{pinned, take};
 use super::plan::{Pick, Plan, Step, What, job_name};
-use super::rules::Known;
+use super::rules::{Known, waits_longer};
 use super::side::Side;
 use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
@@ -27,6 +27,8 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
 const HEALING: Duration = Duration::from_secs(25);
+/// The same where ours waits for longer than the reference: the back-off after five failures.
+const HEALING_BACKOFF: Duration = Duration::from_secs(170);
 /// Time between two acts that the reference is to take in one by one: it looks at a Job once a second.
 const ONE_BY_ONE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
@@ -279,7 +281,8 @@ impl<'a> Pair<'a> {
             return difference;
         }
         let began = Instant::now();
-        while began.elapsed() < HEALING {
+        let longest = if waits_longer(&difference) { HEALING_BACKOFF } else { HEALING };
+        while began.elapsed() < longest {
             sleep(LOOK).await;
             if self.compare(&Default::default()).is_ok() {
                 difference.healed_after_s = Some(began.elapsed().as_secs_f64());

@@ -153,7 +153,7 @@ fn is_wait(difference: &Difference) -> bool {
 }
 
 /// Whether each Job that differs has fewer active pods under ours.
-fn waits_longer(difference: &Difference) -> bool {
+pub(super) fn waits_longer(difference: &Difference) -> bool {
     let active = |state: &State, job: &str| state.count(job, Class::is_active);
     let mut jobs = difference.fields.iter().map(|one| &*one.job);
     jobs.all(|job| active(&difference.ours, job) < active(&difference.reference, job))
