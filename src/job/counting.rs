@@ -54,9 +54,9 @@ pub struct Next {
 const UNANSWERED: Duration = Duration::from_secs(30);
 /// The same for a Job with a deadline, which counts from the start that is written.
 const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
-/// Divisor of the batch period: after a longer rest, progress waits for this share of it. Pods that end or become ready together
-/// are then shown together, and the second of them does not wait for a whole period.
-const TOGETHER_SHARE: u32 = 20;
+/// After a rest, progress waits for this long, and no longer than a batch period. Pods that end or become ready together are then
+/// shown together, and the second of them does not wait for a whole period.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// Periods between two statuses of a suspended Job that only show how many pods are left.
 const SUSPENDED: u32 = 2;
 /// Longest time that pods exist before a status shows the start of their Job: clients read `startTime`, `ready` and
@@ -100,7 +100,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     } else if starts && state.pods.gauges().active > 0 {
         waits_for(start_period)
     } else {
-        let together = if starts { now } else { waits_for(state.limits.batch_period / TOGETHER_SHARE) };
+        let together = if starts { now } else { waits_for(state.limits.batch_period.min(TOGETHER)) };
         state.status_written.map_or(now, |last| end_of_wait(last, period, now).max(together))
     };
     let at_latest = state.started.filter(|_| starts).map(|started| end_of_wait(started, UNWRITTEN, now));

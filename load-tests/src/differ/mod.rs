@@ -42,7 +42,7 @@ use crate::stage::{BUILT_IN, CommonArgs, EXTERNAL};
 /// Smaller plans of one story that are played at once.
 const TRIED_AT_ONCE: usize = 6;
 /// Differences that are looked at again at once.
-const JUDGED_AT_ONCE: usize = 6;
+const JUDGED_AT_ONCE: usize = 12;
 /// How often a difference is played again, and the reference against itself.
 const AGAIN: usize = 5;
 
@@ -138,13 +138,7 @@ impl DifferArgs {
         if !matches!(verdict, Verdict::Different(_)) {
             return (played, None);
         }
-        let again = |plan: Plan| {
-            let verdict = &verdict;
-            async move {
-                let played = play(yard, plan, Opponent::Ours, deadline).await;
-                Some(played).filter(|played| Verdict::of(played) == *verdict)
-            }
-        };
+        let again = |plan: Plan| play(yard, plan, Opponent::Ours, deadline);
         let (seen, varies) = join(
             join_all((0..AGAIN).map(|_| again(played.plan.clone()))),
             reference_varies(yard, &played, deadline),
@@ -153,14 +147,23 @@ impl DifferArgs {
         if varies {
             return (Played { shown: Some(Known::Race), ..played }, None);
         }
-        let Some(seen) = seen.into_iter().flatten().next() else { return (played, Some(false)) };
-        if is_equal_one_by_one(yard, &seen, deadline).await {
-            return (Played { shown: Some(Known::ActsAtOnce), ..seen }, None);
+        let is_same = |other: &Played| Verdict::of(other) == verdict;
+        let is_known =
+            |other: &&Played| matches!(Verdict::of(other), Verdict::Known(_)) && other.differs_as(&played);
+        let Some(seen) = seen.iter().find(|other| is_same(other)) else {
+            return seen
+                .iter()
+                .find(is_known)
+                .map_or((played.clone(), Some(false)), |known| (known.clone(), None));
+        };
+        if is_equal_one_by_one(yard, seen, deadline).await {
+            return (Played { shown: Some(Known::ActsAtOnce), ..seen.clone() }, None);
         }
-        let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
+        let same_again = async |plan: Plan| Some(again(plan).await).filter(is_same);
+        let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, same_again).await;
         match smaller {
             Some(smaller) if !reference_varies(yard, &smaller, deadline).await => (smaller, Some(true)),
-            _ => (seen, Some(true)),
+            _ => (seen.clone(), Some(true)),
         }
     }
 }
@@ -181,10 +184,8 @@ async fn is_equal_one_by_one(yard: &Yard, played: &Played, deadline: Instant) ->
 
 /// Whether the reference differs from itself in what is weightiest in this difference.
 async fn reference_varies(yard: &Yard, played: &Played, deadline: Instant) -> bool {
-    let weightiest = |played: &Played| Some(played.difference()?.fields.first()?.field);
     let plays = (0..AGAIN).map(|_| play(yard, played.plan.clone(), Opponent::Itself, deadline));
-    let differs = |other: &Played| other.difference().is_some() && weightiest(other) == weightiest(played);
-    join_all(plays).await.iter().any(differs)
+    join_all(plays).await.iter().any(|other| other.differs_as(played))
 }
 
 /// The plans in the stories of a report.

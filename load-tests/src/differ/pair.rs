@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::class::Class;
 use super::picks::{pinned, take};
 use super::plan::{Pick, Plan, Step, What, job_name};
-use super::rules::{Known, waits_longer};
+use super::rules::{Known, is_of_owners, waits_longer};
 use super::side::Side;
 use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
@@ -27,8 +27,9 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
 const HEALING: Duration = Duration::from_secs(25);
-/// The same where ours waits for longer than the reference: the back-off after five failures.
-const HEALING_BACKOFF: Duration = Duration::from_secs(170);
+/// The same where ours is known to be later than the reference: the back-off after five failures, or some searches for pods
+/// without labels.
+const HEALING_LATE: Duration = Duration::from_secs(170);
 /// Time between two acts that the reference is to take in one by one: it looks at a Job once a second.
 const ONE_BY_ONE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
@@ -102,6 +103,12 @@ impl Played {
             Outcome::Different(difference) => Some(difference),
             Outcome::Equal | Outcome::Unfinished(_) => None,
         }
+    }
+
+    /// Whether this differs, and in the same field as another play before all others.
+    pub(super) fn differs_as(&self, other: &Self) -> bool {
+        let weightiest = |played: &Self| Some(played.difference()?.fields.first()?.field);
+        self.difference().is_some() && weightiest(self) == weightiest(other)
     }
 
     /// The state before the last step.
@@ -281,7 +288,8 @@ impl<'a> Pair<'a> {
             return difference;
         }
         let began = Instant::now();
-        let longest = if waits_longer(&difference) { HEALING_BACKOFF } else { HEALING };
+        let is_late = waits_longer(&difference) || is_of_owners(&difference);
+        let longest = if is_late { HEALING_LATE } else { HEALING };
         while began.elapsed() < longest {
             sleep(LOOK).await;
             if self.compare(&Default::default()).is_ok() {

@@ -99,11 +99,7 @@ impl Known {
             Self::BackoffSurvivesRestart => {
                 is_wait(difference) && waits_longer(difference) && played.plan.restarts()
             }
-            Self::ReleasedLater => {
-                difference.is_only(&[Field::Pods])
-                    && difference.healed_after_s.is_some()
-                    && without_owners(&difference.reference) == without_owners(&difference.ours)
-            }
+            Self::ReleasedLater => is_of_owners(difference) && difference.healed_after_s.is_some(),
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
                     && without_indexes(&difference.reference) == without_indexes(&difference.ours)
@@ -150,6 +146,12 @@ fn fails(change: &Change) -> bool {
 fn is_wait(difference: &Difference) -> bool {
     difference.is_only(&[Field::Active, Field::Ready, Field::Pods, Field::Events])
         && difference.healed_after_s.is_some()
+}
+
+/// Whether all that differs is who owns pods that are counted and have lost their label.
+pub(super) fn is_of_owners(difference: &Difference) -> bool {
+    difference.is_only(&[Field::Pods])
+        && without_owners(&difference.reference) == without_owners(&difference.ours)
 }
 
 /// Whether each Job that differs has fewer active pods under ours.
