@@ -166,7 +166,10 @@ impl OrphanRelease {
 
     /// Compares the pod as it is now with what the release began with.
     fn compare(&mut self, pod: &ObservedPod) -> Reread {
-        if pod.controller != self.owner {
+        if pod.controller.is_none() {
+            // Garbage collection takes off the owner that is gone.
+            self.owner = None;
+        } else if pod.controller != self.owner {
             return Reread::Adopted;
         }
         if !pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none() {
