@@ -318,8 +318,8 @@ impl JobState {
         self.create_retry.ease(self.limits.api_backoff);
     }
 
-    /// Whether the containers of pods that run have restarted as often as the back-off limit allows, but at least once. Those of
-    /// a pod that succeeds after all do not count.
+    /// Whether the containers of running pods have restarted as often as the back-off limit allows, and at least once. Restarts of
+    /// a pod that has ended do not count.
     pub(super) fn restarts_too_often(&self) -> bool {
         let spec = &self.job.spec;
         self.pods.restarts() >= u64::from(spec.backoff_limit.max(1)) && spec.template.restarts_on_failure()

@@ -30,7 +30,7 @@ const HEALING: Duration = Duration::from_secs(25);
 /// The same where ours is known to be later than the reference: the back-off after five failures, or some searches for pods
 /// without labels.
 const HEALING_LATE: Duration = Duration::from_secs(170);
-/// Time between two acts that the reference is to take in one by one: it looks at a Job once a second.
+/// Time between two acts, so that the reference handles each by itself. It handles a Job once a second.
 const ONE_BY_ONE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);

@@ -146,7 +146,7 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
-        // What has just ended or gone a replica hears of a little later.
+        // A replica learns of an end or a deletion a little later.
         let heard = |at: Time| now > at + 2 * plan.settings.lag();
         // A tenant's Job goes on for as long as its pods have finalizers of somebody else, and its pods run again if it writes so.
         let goes_on = |job: &String| {

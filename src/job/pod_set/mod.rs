@@ -361,7 +361,7 @@ impl PodSet {
 
     /// The number of names that the Job may report as used: ordinals, or attempts at each index. The next owner must repeat a
     /// creation under the same name if its outcome is unknown. So in general only ordinals below the first gap count. If the
-    /// Job `rests`, nobody creates pods, and whoever does later reads the number first: then all names count.
+    /// Job `rests`, all names count: nobody creates pods, and a later creator reads the number first.
     pub fn names_used(&self, rests: bool, lost: &BTreeSet<Place>) -> u32 {
         let rests = rests && self.pending.is_empty() && self.unmade.is_empty() && lost.is_empty();
         match self.spec.completion {
