@@ -27,7 +27,7 @@ pub(super) fn count_of(number: i64) -> u32 {
 pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
     match text.parse() {
-        Ok(time) => Ok(Some(time)),
+        Ok(time) => Ok(Some(Timestamp::max(time, time_at(FIRST_SECOND)))),
         Err(_) if text.starts_with('-') => Ok(Some(time_at(FIRST_SECOND))),
         Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => Ok(Some(Timestamp::MAX)),
         Err(error) => Err(D::Error::custom(error)),
@@ -93,6 +93,14 @@ mod tests {
                 let job = job(time, number).to_string();
                 JobDecoder::new().decode(job.as_bytes()).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_time_before_the_year_1_is_its_first_second() {
+        for time in ["-0001-12-31T12:00:00Z", "0000-01-01T00:00:00Z", "0000-12-31T23:59:59Z"] {
+            let read = PodDecoder::new("f").decode(pod(time, 0).to_string().as_bytes()).unwrap();
+            assert_eq!(read.pod.created, time_at(FIRST_SECOND).into(), "{time}");
         }
     }
 

@@ -95,8 +95,9 @@ pub(super) struct WireContainer<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct WireState<'a> {
+    /// Boxed, so that thousands of statuses without it, which take a few bytes each, take little memory.
     #[serde(borrow)]
-    terminated: Option<WireTerminated<'a>>,
+    terminated: Option<Box<WireTerminated<'a>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -202,7 +203,7 @@ impl WireSpec<'_> {
 
 impl<'a> WireContainer<'a> {
     fn terminated(&self) -> Option<&WireTerminated<'a>> {
-        self.state.as_ref()?.terminated.as_ref()
+        self.state.as_ref()?.terminated.as_deref()
     }
 }
 
