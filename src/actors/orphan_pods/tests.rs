@@ -226,3 +226,25 @@ fn a_pod_that_was_adopted_during_its_release_is_released_when_it_is_an_orphan_ag
         }
     });
 }
+
+/// The first attempt is refused. Meanwhile garbage collection takes off the owner that is gone, which is no adoption.
+#[test]
+fn a_pod_that_loses_its_owner_during_its_release_is_released_all_the_same() {
+    run(async {
+        let mut patches = 0;
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/pods/p") => Some((200, orphan(false))),
+            "GET" => refusal(404),
+            _ => {
+                patches += 1;
+                let mut released = orphan(false);
+                released["metadata"]["finalizers"] = json!([]);
+                if patches == 1 { refusal(429) } else { Some((200, released)) }
+            }
+        });
+        let orphans = orphans(&api);
+        orphans.get().consider(observed_pod(&orphan(true)), true);
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(api.count(&["PATCH"]), 2);
+    });
+}
