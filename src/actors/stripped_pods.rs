@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,7 +24,7 @@ use crate::cluster::gate::{Fence, Order, Priority, Write};
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::Selection;
-use crate::cluster::wire::{ControllerRef, ObservedPod, release_patch};
+use crate::cluster::wire::{ControllerRef, ObservedPod, release_patch, untrack_patch};
 use crate::job::adoption::Claimant;
 use crate::job::job_id::JobId;
 use crate::job::names::CONTROLLER_UID_LABEL;
@@ -126,9 +127,16 @@ async fn see_to_pods_of(cx: &ReplicaContext, job: &JobId, pods: &[Box<ObservedPo
     for pod in pods {
         match &found.job {
             Ok(read) if pod.labels.match_selector(&read.spec.selector, true) => {}
-            // A Job that has finished lets nothing go but what our finalizer holds.
-            Ok(read) if Claimant::of(read) == Claimant::Finished && !pod.pod.tracked => {}
-            Ok(_) if !found.deleting => let_go(cx, pod, job).await,
+            // A Job that has finished stays the owner of its pods.
+            Ok(read) if Claimant::of(read) == Claimant::Finished => {
+                if pod.pod.tracked {
+                    let_go(cx, pod, job, untrack_patch(&pod.pod.uid, cx.config.finalizer())).await;
+                }
+            }
+            Ok(_) if !found.deleting => {
+                let body = release_patch(&pod.pod.uid, pod.pod.version, job.uid(), cx.config.finalizer());
+                let_go(cx, pod, job, body).await;
+            }
             // The Job goes once its pods have gone.
             _ if found.deleting && pod.pod.tracked => _ = untrack(cx, pod, job).if_job_leaves().await,
             _ => {}
@@ -144,9 +152,8 @@ async fn release(cx: &ReplicaContext, pods: &[Box<ObservedPod>]) {
     }
 }
 
-/// Takes a pod from the Job that does not select it.
-async fn let_go(cx: &ReplicaContext, pod: &ObservedPod, job: &JobId) {
-    let body = release_patch(&pod.pod.uid, pod.pod.version, job.uid(), cx.config.finalizer());
+/// Takes a pod from the Job that does not select it, or our finalizer off the pod, as this patch says.
+async fn let_go(cx: &ReplicaContext, pod: &ObservedPod, job: &JobId, body: Bytes) {
     let write = Write::PatchPod { namespace: pod.namespace.clone(), name: pod.pod.name.clone(), body };
     let order = Order::new(Priority::Finalizer, job.uid().clone(), Fence::unlimited());
     if let Err(refusal) = cx.gate.submit(order, write).await {
@@ -226,7 +233,7 @@ mod tests {
             ("its Job does not select it", stripped(true, true), ours(), 1, 1),
             ("and it has no finalizer", stripped(true, false), ours(), 1, 1),
             ("its Job has finished", stripped(true, false), finished(), 0, 0),
-            ("and it has the finalizer", stripped(true, true), finished(), 1, 1),
+            ("and it has the finalizer", stripped(true, true), finished(), 1, 0),
             ("its Job selects it", stripped(true, true), chosen(), 0, 0),
             ("its Job is being deleted", stripped(true, true), deleting(), 1, 0),
             ("its Job is another controller's", stripped(true, true), others(), 0, 0),
