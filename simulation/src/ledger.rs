@@ -65,6 +65,8 @@ pub(crate) struct PodFacts {
     /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
     /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
+    /// Whether its Job had enough other pods then.
+    pub(crate) surplus: bool,
     /// Whether its Job had one pod too many then: a pod that was replaced has succeeded after all, and this is its
     /// replacement, or was removed because the replacement could not be deleted.
     pub(crate) superseded: bool,
@@ -216,7 +218,10 @@ impl Ledger {
     }
 
     fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
-        let is_surplus = deleted && self.is_surplus(uid);
+        // A pod that goes with its finalizer is shown as it was before.
+        let loses_finalizer =
+            self.pods.get(uid).is_some_and(|pod| tracked(&pod.object)) && (deleted || !tracked(&object));
+        let is_surplus = (deleted || loses_finalizer) && self.is_surplus(uid);
         let is_superseded = self.is_superseded(now, uid);
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
@@ -230,6 +235,7 @@ impl Ledger {
             by_replica: false,
             removed: false,
             disowned: None,
+            surplus: false,
             superseded: false,
             meddled: false,
             moved: None,
@@ -266,8 +272,6 @@ impl Ledger {
         if moves {
             facts.moved = Some(now);
         }
-        // A pod that goes with its finalizer is shown as it was before.
-        let loses_finalizer = tracked(&facts.object) && (deleted || !tracked(&object));
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));
         let is_recorded = job.is_some_and(|job| job.records(uid, facts));
         // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it, or lets
@@ -276,6 +280,7 @@ impl Ledger {
         let goes_already = facts.deleted.is_some() && !facts.by_replica;
         let may_disown = !deleting || (goes_already && (is_surplus || is_of_leaving));
         let disowns = by_replica && may_disown && loses_finalizer && !is_recorded;
+        facts.surplus |= disowns && facts.disowned.is_none() && is_surplus;
         facts.superseded |= disowns && facts.disowned.is_none() && is_superseded;
         facts.disowned = facts.disowned.or(disowns.then_some(now));
         if deleting && facts.deleted.is_none() {

@@ -176,15 +176,22 @@ fn is_deleted_early(pod: &PodFacts, news: impl Fn(Time) -> Duration) -> bool {
 
 /// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
 /// replica had not heard of it yet, nor that somebody was deleting it. The controller built into Kubernetes does it in this
-/// order, too. A Job has one pod too many if somebody has changed it, or if a pod that it has replaced succeeds after all.
-fn is_disowned(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
+/// order, too. A Job has one pod too many if somebody has changed it, if a pod that it has replaced succeeds after all, or if
+/// others act for it, who have created pods of which this replica had not heard.
+fn is_disowned(pod: &PodFacts, job: &JobFacts, others_act: bool, news: impl Fn(Time) -> Duration) -> bool {
     let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news(end.at));
-    (job.touched.is_some() || pod.superseded) && pod.disowned.is_some_and(unheard)
+    let is_too_many = job.touched.is_some() || pod.superseded || (others_act && pod.surplus);
+    is_too_many && pod.disowned.is_some_and(unheard)
 }
 
 /// Whether the end of a pod may be lost to its Job, since a replica was removing the pod.
-pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
-    is_unheard(pod, job, &news) || is_disowned(pod, job, news)
+pub(super) fn may_be_lost(
+    pod: &PodFacts,
+    job: &JobFacts,
+    others_act: bool,
+    news: impl Fn(Time) -> Duration,
+) -> bool {
+    is_unheard(pod, job, &news) || is_disowned(pod, job, others_act, news)
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
@@ -213,7 +220,7 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     // A Job that is being deleted does not wait until a pod can be read.
     let is_let_go = pod.garbled && job.deleted.is_some();
     let is_kept_back = adopted_late || is_hidden || is_let_go || pod.meddled;
-    let certain = end.clean && in_time && !is_kept_back && !is_disowned(pod, job, news);
+    let certain = end.clean && in_time && !is_kept_back && !is_disowned(pod, job, slack.others_act(), news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {
@@ -269,7 +276,7 @@ mod tests {
         ended["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:11Z".into();
         ledger.take_in(at(11), event("MODIFIED", ended.clone()), None);
         ledger.take_in(at(released), event("DELETED", ended), Some(0));
-        may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], |_| NEWS)
+        may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], false, |_| NEWS)
     }
 
     /// What is wrong with a Job of three pods, one of which has succeeded, that counts so many, and lists so many more.

@@ -87,7 +87,7 @@ impl Creation<'_> {
     /// Whether the end of a pod may be lost to the Job.
     fn may_lose(&self, pod: &PodFacts) -> bool {
         let news = |at| self.plan.news_take(at, &self.job.replicas) + self.plan.removals_wait();
-        may_be_lost(pod, self.job, news)
+        may_be_lost(pod, self.job, self.others_act, news)
     }
 
     /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while
