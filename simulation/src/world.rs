@@ -344,16 +344,20 @@ impl World {
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
     /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
     fn restarts_replicas(&mut self) -> bool {
-        // Heartbeats that were under way when the backup was made.
+        // Heartbeats that were under way when the backup was made, and those that could not be sent since.
         let slower = |restored: Time, age: Duration| {
-            let slow = self.plan.steps.iter().filter_map(move |step| match step.act {
+            let delays = self.plan.steps.iter().filter_map(move |step| match step.act {
                 Act::Fault(Fault::Slow { time, extra, .. }) => {
                     let overlaps = step.at <= restored && restored <= step.at + time + 2 * extra + age;
                     overlaps.then_some(2 * extra)
                 }
+                Act::Fault(Fault::Down { time }) => {
+                    let overlaps = step.at <= restored && restored <= step.at + time;
+                    overlaps.then(|| restored.since(step.at))
+                }
                 _ => None,
             });
-            slow.max().unwrap_or_default()
+            delays.max().unwrap_or_default()
         };
         let is_young = |step: &Step| match step.act {
             Act::Fault(Fault::Restore { age }) => age < HEARTBEATS + slower(step.at, age),

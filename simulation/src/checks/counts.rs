@@ -199,7 +199,10 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let job = slack.job;
     let news = |at| slack.news(at) + slack.plan.removals_wait();
     // What a replica removes before it announces the end does not count, however it ends.
-    let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
+    // Another owner, who has not heard that the Job was suspended, counts what that one removes of a Job that fails then.
+    let heard = |at: Time| if slack.others_act() { at + slack.news(at) } else { at };
+    let deleted_in_time =
+        job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| heard(at) < announced));
     let removed = pod.removed && is_deleted_early(pod, news);
     let removed = (removed || is_unheard(pod, job, news)) && deleted_in_time;
     let Some(end) = pod.end else {

@@ -144,7 +144,9 @@ impl Traffic {
         } else {
             let most = match (request.method(), request.uri().query()) {
                 (&Method::GET, Some(_)) => OF_ONE_SELECTION * self.owners,
-                (&Method::GET, None) => OF_ONE_OBJECT * self.owners,
+                // One that has heard of a resume creates pods, and another, which has not, lets them go: each time the first reads
+                // the Job.
+                (&Method::GET, None) => OF_ONE_OBJECT * self.owners.pow(2),
                 _ => OF_ONE_OBJECT,
             };
             (format!("{} {}{}", request.method(), request.uri(), status_in(request)), most)

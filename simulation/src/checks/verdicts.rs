@@ -216,7 +216,9 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
     // The replica waits from when it hears of an end.
     let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
     let age = |at: Time| author.sent_at.since(at + lag);
-    let ends = ledger.pods_of(uid).filter(|pod| !pod.meddled).filter_map(|pod| pod.end);
+    // A pod that the replica removes ends for nobody.
+    let heard = ledger.pods_of(uid).filter(|pod| !pod.meddled && pod.disowned.is_none());
+    let ends = heard.filter_map(|pod| pod.end);
     let ends = ends.filter(|end| end.at + lag + ON_ITS_WAY <= author.sent_at);
     let recent: Vec<_> = ends.filter(|end| age(end.at) < 2 * TOGETHER.1).collect();
     let waits = recent.iter().all(|end| age(end.at) < TOGETHER.1);
