@@ -128,10 +128,9 @@ async fn see_to_pods_of(cx: &ReplicaContext, job: &JobId, pods: &[Box<ObservedPo
         match &found.job {
             Ok(read) if pod.labels.match_selector(&read.spec.selector, true) => {}
             // A Job that has finished stays the owner of its pods.
+            Ok(read) if Claimant::of(read) == Claimant::Finished && !pod.pod.tracked => {}
             Ok(read) if Claimant::of(read) == Claimant::Finished => {
-                if pod.pod.tracked {
-                    let_go(cx, pod, job, untrack_patch(&pod.pod.uid, cx.config.finalizer())).await;
-                }
+                let_go(cx, pod, job, untrack_patch(&pod.pod.uid, cx.config.finalizer())).await;
             }
             Ok(_) if !found.deleting => {
                 let body = release_patch(&pod.pod.uid, pod.pod.version, job.uid(), cx.config.finalizer());

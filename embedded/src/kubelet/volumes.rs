@@ -138,7 +138,7 @@ fn select(
     default_mode: Option<i32>,
 ) -> Result<Files, SetupError> {
     let default_mode = default_mode.unwrap_or(DEFAULT_MODE);
-    let mut data = match (data, items) {
+    let data = match (data, items) {
         (Some(data), Some(_)) => data,
         (data, _) => {
             let all = data.unwrap_or_default().into_iter();
@@ -147,7 +147,7 @@ fn select(
     };
     let pick = |item: &core::KeyToPath| {
         let message = || format!("references non-existent key: {} in {name:?}", item.key);
-        let content = data.remove(&item.key).ok_or_else(|| SetupError::missing(message()))?;
+        let content = data.get(&item.key).cloned().ok_or_else(|| SetupError::missing(message()))?;
         Ok((item.path.clone(), VolumeFile::new(content, item.mode.unwrap_or(default_mode))))
     };
     items.unwrap_or_default().iter().map(pick).collect()
@@ -222,6 +222,8 @@ mod tests {
         let picked = select(Some(data.clone()), Some(&items), "m", Some(0o600)).unwrap();
         let wanted = Files::from([("dir/x".into(), file("2", 0o600)), ("y".into(), file("1", 0o400))]);
         assert_eq!(picked, wanted);
+        let twice = [item("a", "x", None), item("a", "y", None)];
+        assert_eq!(select(Some(data.clone()), Some(&twice), "m", None).unwrap().len(), 2);
         let missing = select(Some(data), Some(&[item("c", "x", None)]), "m", None);
         assert!(matches!(missing, Err(SetupError::Missing(_))));
     }
