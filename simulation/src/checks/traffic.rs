@@ -144,8 +144,7 @@ impl Traffic {
         } else {
             let most = match (request.method(), request.uri().query()) {
                 (&Method::GET, Some(_)) => OF_ONE_SELECTION * self.owners,
-                // One that has heard of a resume creates pods, and another, which has not, lets them go: each time the first reads
-                // the Job.
+                // If an owner has not heard of a resume, it removes the pods that others create. They read the Job for each.
                 (&Method::GET, None) => OF_ONE_OBJECT * self.owners.pow(2),
                 _ => OF_ONE_OBJECT,
             };

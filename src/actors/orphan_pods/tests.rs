@@ -205,19 +205,26 @@ fn many_conflicts_in_a_row_are_followed_by_pauses_though_the_pod_has_changed() {
     });
 }
 
+/// An API server that refuses the first patch with this code and carries out the next. It shows the pod `p`, with an owner or
+/// without one, and no Job.
+fn refuses_first(code: u16, has_owner: bool) -> TestApi {
+    let mut patches = 0;
+    TestApi::new(move |method, uri| match method {
+        "GET" if uri.contains("/pods/p") => Some((200, orphan(has_owner))),
+        "GET" => refusal(404),
+        _ => {
+            patches += 1;
+            let mut released = orphan(false);
+            released["metadata"]["finalizers"] = json!([]);
+            if patches == 1 { refusal(code) } else { Some((200, released)) }
+        }
+    })
+}
+
 #[test]
 fn a_pod_that_was_adopted_during_its_release_is_released_when_it_is_an_orphan_again() {
     run(async {
-        let mut patches = 0;
-        let api = TestApi::new(move |method, _| match method {
-            "GET" => Some((200, orphan(true))),
-            _ => {
-                patches += 1;
-                let mut released = orphan(false);
-                released["metadata"]["finalizers"] = json!([]);
-                if patches == 1 { refusal(409) } else { Some((200, released)) }
-            }
-        });
+        let api = refuses_first(409, true);
         let orphans = orphans(&api);
         for patches in [1, 2] {
             orphans.get().consider(observed_pod(&orphan(false)), true);
@@ -227,21 +234,11 @@ fn a_pod_that_was_adopted_during_its_release_is_released_when_it_is_an_orphan_ag
     });
 }
 
-/// The first attempt is refused. Meanwhile garbage collection takes off the owner that is gone, which is no adoption.
+/// Garbage collection takes off an owner that is gone, which is no adoption.
 #[test]
 fn a_pod_that_loses_its_owner_during_its_release_is_released_all_the_same() {
     run(async {
-        let mut patches = 0;
-        let api = TestApi::new(move |method, uri| match method {
-            "GET" if uri.contains("/pods/p") => Some((200, orphan(false))),
-            "GET" => refusal(404),
-            _ => {
-                patches += 1;
-                let mut released = orphan(false);
-                released["metadata"]["finalizers"] = json!([]);
-                if patches == 1 { refusal(429) } else { Some((200, released)) }
-            }
-        });
+        let api = refuses_first(429, false);
         let orphans = orphans(&api);
         orphans.get().consider(observed_pod(&orphan(true)), true);
         sleep(Duration::from_secs(120)).await;
