@@ -238,7 +238,7 @@ fn a_pod_that_was_adopted_during_its_release_is_released_when_it_is_an_orphan_ag
 #[test]
 fn a_pod_that_loses_its_owner_during_its_release_is_released_all_the_same() {
     run(async {
-        let api = refuses_first(429, false);
+        let api = refuses_first(500, false);
         let orphans = orphans(&api);
         orphans.get().consider(observed_pod(&orphan(true)), true);
         sleep(Duration::from_secs(120)).await;
