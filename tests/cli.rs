@@ -66,6 +66,8 @@ fn bad_manifests_are_refused_in_one_line() {
         ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2, column 5: `,` or `]` is missing"),
         ("text.yaml", "just words\n", "line 1, column 1: not a manifest"),
         ("empty.yaml", "", "no Job in it"),
+        ("map.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n", "no Job in it"),
+        ("nameless.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {}\n", "metadata.name: Required value"),
         (
             "unknown.yaml",
             &JOB.replace("spec:\n  template", "spec:\n  paralelism: 2\n  template"),
@@ -128,12 +130,22 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
         ),
         ("command.yaml", &program.collect::<Vec<_>>().join("\n"), "containers[0].command: "),
         ("mount.yaml", &mounted, "containers[0].volumeMounts[0].mountPath: "),
+        ("volume.yaml", &pod("volumes: [{name: a, nfs: {server: s, path: /}}]"), "volumes[0].nfs: "),
         (
-            "volume.yaml",
+            "claim.yaml",
             &pod("volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]"),
-            "volumes[0].persistentVolumeClaim: ",
+            "PersistentVolumeClaim \"c\" is in none of the files",
         ),
-        ("secret.yaml", &container("envFrom: [{secretRef: {name: db}}]"), "Secret \"db\" does not exist"),
+        (
+            "account.yaml",
+            &pod("serviceAccountName: robot"),
+            "ServiceAccount \"robot\" is in none of the files",
+        ),
+        (
+            "secret.yaml",
+            &container("envFrom: [{secretRef: {name: db}}]"),
+            "Secret \"db\" is in none of the files",
+        ),
         ("gpu.yaml", &container("resources: {limits: {nvidia.com/gpu: 8}}"), "8 of nvidia.com/gpu"),
         (
             "memory.yaml",
@@ -153,11 +165,6 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
             "token.yaml",
             &pod("volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}]}}]"),
             "volumes[0].projected.sources[0].serviceAccountToken: ",
-        ),
-        (
-            "config.yaml",
-            &"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n".to_owned(),
-            "`yardmaster cluster` takes it",
         ),
         ("helm.yaml", &format!("{{{{- if .Values.on }}}}\n{JOB}{{{{- end }}}}\n"), "helm template"),
     ] {

@@ -123,6 +123,7 @@ fn shell(script: &str, home: &Path, output: &Path) -> Command {
     let file = File::create(output).unwrap();
     let mut shell = Command::new("sh");
     shell
+        .env("YARDMASTER_RUNTIME", "processes")
         .args(["-eu", "-c", script])
         .current_dir(root())
         .env("HOME", home)
@@ -205,7 +206,9 @@ fn calls(text: &str) -> Vec<(String, Vec<String>)> {
     let found = joined.lines().flat_map(|line| call.captures_iter(line).collect::<Vec<_>>());
     found
         .map(|call| {
-            let flags = flag.captures_iter(&call[2]).map(|flag| flag[1].to_owned()).collect();
+            // What follows `--` is another program.
+            let own = call[2].split(" -- ").next().unwrap_or_default();
+            let flags = flag.captures_iter(own).map(|flag| flag[1].to_owned()).collect();
             (call[1].to_owned(), flags)
         })
         .collect()

@@ -9,7 +9,7 @@
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
 //! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `tenant`,
-//! `compare`, `differ` and `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
+//! `compare`, `differ` and `bystanders` are the commands. `run_tasks` needs no cluster. `simulate` has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
@@ -35,6 +35,7 @@ mod proxy;
 mod recovery;
 mod replicas;
 mod report;
+mod run_tasks;
 mod simple;
 mod simulate;
 mod soak;
@@ -101,6 +102,8 @@ enum Command {
     Bystanders(bystanders::BystandersArgs),
     /// A load from a file.
     Run(simple::FileArgs),
+    /// Many short tasks on this machine: `yardmaster run` beside xargs, GNU parallel, or `podman run`.
+    RunTasks(run_tasks::RunTasksArgs),
     /// Simulated worlds: the whole controller in virtual time, with every fault, from one seed each.
     Simulate(simulate::SimulateArgs),
     /// Play the kubelet for all pods of a cluster until Ctrl-C. Nothing is run: pods become Running, then
@@ -127,6 +130,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // Before there are threads: they could need memory between the limit and the new program.
         Command::Limited(args) => args.exec().map(|never| match never {}),
+        Command::RunTasks(args) => run_tasks::run(&args),
         command => {
             limits::raise_open_files();
             run(command)
@@ -161,6 +165,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Simulate(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
+            Command::RunTasks(args) => run_tasks::run(&args),
             Command::Limited(args) => args.exec().map(|never| match never {}),
         }
     };

@@ -7,22 +7,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use etcetera::BaseStrategy as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::Kubeconfig;
 use tempfile::TempDir;
 
 use super::console::note;
+use super::pod_runtime::PodRuntime;
 use crate::actors::{Controller, ControllerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, Workspace};
+use yardmaster_embedded::kubelet::{Claims, Kubelet, KubeletConfig};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
-
-/// The folders in which pods work.
-pub(super) fn workspace(here: bool) -> Workspace {
-    if here { Workspace::OfHost } else { Workspace::OfPod }
-}
 
 /// Supervises the processes of a cluster's pods until the cluster has ended and all of them are killed.
 pub(super) fn supervise() -> ExitCode {
@@ -48,7 +45,7 @@ impl EmbeddedCluster {
     /// Starts everything, with a controller for each of these values of `spec.managedBy`.
     pub(super) async fn start(
         controller_names: &[&str],
-        workspace: Workspace,
+        runtime: &PodRuntime,
         traces: &JobTraces,
     ) -> anyhow::Result<Self> {
         let directory = private_directory()?;
@@ -63,15 +60,9 @@ impl EmbeddedCluster {
             controllers.push(Controller::start(settings, config.clone()).await?);
         }
         let client = kube::Client::try_from(config)?;
-        let kubelet = Kubelet::start(
-            client.clone(),
-            KubeletConfig {
-                data_dir: Some(directory.path().join("pods")),
-                workspace,
-                ..KubeletConfig::default()
-            },
-        )
-        .await?;
+        let data_dir = Some(directory.path().join("pods"));
+        let kubelet = KubeletConfig { data_dir, claims: claims(), ..runtime.kubelet() };
+        let kubelet = Kubelet::start(client.clone(), kubelet).await?;
         Ok(Self { kubelet, controllers, server, client, directory })
     }
 
@@ -122,6 +113,17 @@ fn controller_config(name: &str, shards: ShardCount, traces: JobTraces) -> Contr
         traces,
         ..ControllerConfig::default()
     }
+}
+
+/// Where the data of claims is: with the user's data, since the cluster ends with its Jobs.
+fn claims() -> Claims {
+    claims_folder().map_or(Claims::OfCluster, Claims::Kept)
+}
+
+/// The folder with the data of claims, by namespace and name; `None` for a user without a home.
+pub(super) fn claims_folder() -> Option<PathBuf> {
+    let folders = etcetera::choose_base_strategy().ok()?;
+    Some(folders.data_dir().join("yardmaster").join("claims"))
 }
 
 /// A temporary directory that only this user can enter.

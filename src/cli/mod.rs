@@ -19,6 +19,7 @@ mod lists;
 mod logs;
 mod namespace;
 mod ownership;
+mod pod_runtime;
 mod pod_view;
 mod release;
 mod reshard;
@@ -64,7 +65,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run Jobs to completion, on an embedded cluster or on an existing one.
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Run an embedded cluster in the foreground.
     #[cfg(feature = "embedded")]
     Cluster(cluster::ClusterArgs),
@@ -161,7 +162,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
     let traces = telemetry.traces.clone();
     let outcome = runtime.block_on(async {
         match cli.command {
-            Command::Run(args) => run::run(args, telemetry).await,
+            Command::Run(args) => run::run(*args, telemetry).await,
             #[cfg(feature = "embedded")]
             Command::Cluster(args) => cluster::run(args).await,
             Command::Controller(args) => controller::run(*args, telemetry, answer_time).await,

@@ -81,7 +81,7 @@ impl LeaseClient {
     /// # Errors
     /// See [`LeaseError`].
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
-        let path = Resource::LEASES.object_path(&self.namespace, name);
+        let path = Resource::LEASES.object_path(&*self.namespace, name);
         match self.send("get", Method::GET, path, Bytes::new()).await {
             Ok((_, body)) => decode(&body).map(Some),
             Err(LeaseError::Refused { code: 404, .. }) => Ok(None),
@@ -97,7 +97,7 @@ impl LeaseClient {
     pub async fn write(&self, lease: &Lease) -> Result<Stored, LeaseError> {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         let (verb, method, path) = match lease.metadata.resource_version {
-            Some(_) => ("update", Method::PUT, Resource::LEASES.object_path(&self.namespace, name)),
+            Some(_) => ("update", Method::PUT, Resource::LEASES.object_path(&*self.namespace, name)),
             None => ("create", Method::POST, Resource::LEASES.path(Some(&self.namespace))),
         };
         let of_existing = method == Method::PUT;
@@ -120,7 +120,7 @@ impl LeaseClient {
             "kind": "DeleteOptions", "apiVersion": "v1",
             "preconditions": {"resourceVersion": version.to_string()},
         });
-        let path = Resource::LEASES.object_path(&self.namespace, name);
+        let path = Resource::LEASES.object_path(&*self.namespace, name);
         match self.send("delete", Method::DELETE, path, options.to_string().into()).await {
             Ok(_) | Err(LeaseError::Refused { code: 404, .. }) => Ok(()),
             Err(error) => Err(error),

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// What is escaped in a segment of a path: all but the unreserved characters of RFC 3986, which are those of names.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A namespaced resource type.
+/// A resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resource {
     /// API group; empty for the core group.
@@ -42,9 +42,9 @@ impl Resource {
         [root.as_slice(), &["/", version], &within, &["/", plural]].concat().concat()
     }
 
-    /// Path of one object. Whatever the name is, the path is that of one object.
-    pub fn object_path(&self, namespace: &str, name: &str) -> String {
-        [&self.path(Some(namespace)), "/", &*segment(name)].concat()
+    /// Path of one object, in a namespace unless its kind has none. Whatever the name is, the path is that of one object.
+    pub fn object_path<'a>(&self, namespace: impl Into<Option<&'a str>>, name: &str) -> String {
+        [&self.path(namespace.into()), "/", &*segment(name)].concat()
     }
 }
 
@@ -66,6 +66,8 @@ mod tests {
         assert_eq!(Resource::PODS.path(None), "/api/v1/pods");
         assert_eq!(Resource::JOBS.path(Some("n")), "/apis/batch/v1/namespaces/n/jobs");
         assert_eq!(Resource::PODS.object_path("n", "p"), "/api/v1/namespaces/n/pods/p");
+        let nodes = Resource { group: "", version: "v1", plural: "nodes" };
+        assert_eq!(nodes.object_path(None, "n"), "/api/v1/nodes/n");
     }
 
     #[test]

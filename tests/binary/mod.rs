@@ -21,11 +21,12 @@ pub(crate) fn yardmaster() -> Command {
 /// A program like [`yardmaster`].
 pub(crate) fn start_of(program: &OsStr) -> Command {
     let mut command = Command::new(program);
-    // A cluster or collector in the developer's environment must not change the tests.
+    // A cluster, collector or container engine in the developer's environment must not change the tests.
     let ours = |name: &str| name.starts_with("YARDMASTER_") || name.starts_with("OTEL_");
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
         command.env_remove(name);
     }
+    command.env("YARDMASTER_RUNTIME", "processes");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

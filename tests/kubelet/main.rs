@@ -3,6 +3,7 @@
 
 mod ends;
 mod logs;
+mod probes;
 mod restart;
 mod setup;
 mod status;

@@ -1,8 +1,9 @@
-//! Validating admission: checks a new, valid object against other objects of the cluster.
+//! Admission: completes a new object from other objects of the cluster, and checks it against them.
 
 pub(crate) mod gang;
 pub(crate) mod namespaces;
 pub(crate) mod owner_references;
+pub(crate) mod pods;
 mod quota;
 
 use crate::error::ApiError;
@@ -12,6 +13,14 @@ use crate::rules::{self, Subresource};
 use crate::server::Server;
 use crate::verbs::Writer;
 use serde_json::Value;
+
+/// Completes a new object, before it has its name and is valid.
+pub(crate) fn complete(server: &Server, resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
+    match resource.plural {
+        "pods" => pods::complete(server, resource, object),
+        _ => Ok(()),
+    }
+}
 
 /// Admits or refuses a new object. Quotas are charged, but not in a dry run.
 pub(crate) fn admit(

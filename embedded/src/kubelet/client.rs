@@ -4,15 +4,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use super::pod::{self, Pod, PodKey};
+use super::engine::PullSecret;
+use super::pod::{self, Pod, PodKey, PodSpec};
 use super::setup::SetupError;
 
 /// Keys and contents of a ConfigMap or Secret.
 pub(super) type Data = BTreeMap<String, Vec<u8>>;
+
+/// The phase of a claim that has a volume.
+const BOUND: &str = "Bound";
 
 /// A client for the requests of one pod.
 #[derive(Clone)]
@@ -60,6 +66,57 @@ impl PodClient {
         }))
     }
 
+    /// The Secrets by which images are pulled: those that the pod names, else those of its account. Like a kubelet, this leaves out
+    /// those that are not there.
+    pub(super) async fn pull_secrets(&self, spec: &PodSpec) -> Vec<PullSecret> {
+        let mut names: Vec<_> = spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect();
+        if names.is_empty() {
+            let api: Api<core::ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
+            let account =
+                spec.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
+            let account = api.get_opt(account).await.ok().flatten();
+            names.extend(
+                account
+                    .into_iter()
+                    .flat_map(|account| account.image_pull_secrets.unwrap_or_default())
+                    .map(|secret| secret.name),
+            );
+        }
+        let mut secrets = Vec::new();
+        for name in names {
+            let data = self.secret(&name, true).await.ok().flatten();
+            secrets.extend(data.and_then(|data| PullSecret::read(&data)));
+        }
+        secrets
+    }
+
+    /// The Services of the pod's namespace, but for that of the API server.
+    pub(super) async fn services(&self) -> Result<Vec<core::Service>, SetupError> {
+        let api: Api<core::Service> = Api::namespaced(self.client.clone(), self.namespace());
+        let listed = api.list(&ListParams::default()).await;
+        let listed = listed.map_err(|error| SetupError::missing(format!("services: {error}")))?;
+        let is_own = |service: &core::Service| service.metadata.name.as_deref() == Some("kubernetes");
+        Ok(listed.items.into_iter().filter(|service| !is_own(service)).collect())
+    }
+
+    /// A PersistentVolumeClaim, which is bound by this if it is not yet: nobody else provides volumes here.
+    pub(super) async fn bound_claim(&self, name: &str) -> Result<core::PersistentVolumeClaim, SetupError> {
+        const KIND: &str = "persistentvolumeclaim";
+        let api: Api<core::PersistentVolumeClaim> = Api::namespaced(self.client.clone(), self.namespace());
+        let missing = || SetupError::missing(format!("{KIND} {name:?} not found"));
+        let claim = found(api.get_opt(name).await, false, KIND, name)?.ok_or_else(missing)?;
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        if phase == Some(BOUND) {
+            return Ok(claim);
+        }
+        let spec = claim.spec.clone().unwrap_or_default();
+        let capacity = spec.resources.and_then(|resources| resources.requests);
+        let status = json!({ "phase": BOUND, "accessModes": spec.access_modes, "capacity": capacity });
+        let patch = Patch::Merge(json!({ "status": status }));
+        let bound = api.patch_status(name, &PatchParams::default(), &patch).await;
+        bound.map_err(|error| SetupError::missing(format!("{KIND} {name:?} is not bound: {error}")))
+    }
+
     /// Assigns the pod to a node. Retries until this succeeds or is impossible (pod gone, bound, gated).
     pub(super) async fn bind(&self, node: &str) {
         let binding = json!({
@@ -75,6 +132,19 @@ impl PodClient {
             bound.map(drop)
         })
         .await;
+    }
+
+    /// Says why the pod has no node yet.
+    pub(super) async fn tell_unschedulable(&self, message: &str) {
+        let condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+            "lastTransitionTime": Time(Timestamp::now()),
+        });
+        let patch = json!({ "metadata": { "uid": self.key.uid }, "status": { "conditions": [condition] } });
+        let (pods, params) = (&self.pods, PatchParams::default());
+        if let Err(error) = pods.patch_status(&self.key.name, &params, &Patch::Strategic(patch)).await {
+            tracing::debug!(pod = %self.key, %error, "a pod does not know why it waits");
+        }
     }
 
     /// Writes `status`, without retries. Conditions of other writers stay.

@@ -11,14 +11,23 @@ use super::pod::PodKey;
 pub(super) struct Events(Recorder);
 
 impl Events {
-    /// A publisher for this node.
-    pub(super) fn new(client: kube::Client, node: &str) -> Self {
-        let reporter = Reporter { controller: "kubelet".into(), instance: Some(node.into()) };
+    /// A publisher for a component of this node.
+    pub(super) fn new(client: kube::Client, component: &str, node: &str) -> Self {
+        let reporter = Reporter { controller: component.into(), instance: Some(node.into()) };
         Self(Recorder::new(client, reporter))
     }
 
     /// Publishes a Warning about the pod.
     pub(super) async fn warn(&self, pod: &PodKey, reason: &str, note: &str) {
+        self.publish(EventType::Warning, pod, reason, note).await;
+    }
+
+    /// Publishes something about the pod that is no Warning.
+    pub(super) async fn note(&self, pod: &PodKey, reason: &str, note: &str) {
+        self.publish(EventType::Normal, pod, reason, note).await;
+    }
+
+    async fn publish(&self, type_: EventType, pod: &PodKey, reason: &str, note: &str) {
         let reference = ObjectReference {
             api_version: Some(core::Pod::api_version(&()).into_owned()),
             kind: Some(core::Pod::kind(&()).into_owned()),
@@ -28,7 +37,7 @@ impl Events {
             ..ObjectReference::default()
         };
         let event = Event {
-            type_: EventType::Warning,
+            type_,
             reason: reason.into(),
             note: Some(note.into()),
             action: reason.into(),

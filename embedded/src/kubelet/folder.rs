@@ -7,13 +7,15 @@ use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Flags of everything that is opened. Nothing blocks, such as the other end of a FIFO.
 const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 /// Permissions of folders.
 const PRIVATE_FOLDER: Mode = Mode::RWXU;
+/// Permissions of folders on the way to a file, behind private ones.
+const ENTERED_BY_ALL: u32 = 0o755;
 /// Permissions of files, unless they have a mode of their own.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// How often a folder is tried to be removed in which somebody goes on writing.
@@ -75,6 +77,16 @@ impl Folder {
         Ok(content)
     }
 
+    /// Creates an empty file with these permissions in this folder, in the place of one that may be there.
+    ///
+    /// # Errors
+    ///
+    /// If the name leaves the folder.
+    pub(super) fn write_anew(&self, name: &str, mode: u32) -> Result<()> {
+        self.remove(name)?;
+        self.write(name, &[], mode)
+    }
+
     /// Creates a file with these permissions at a path below this folder, together with the folders on the
     /// way.
     ///
@@ -86,12 +98,42 @@ impl Folder {
             path.rsplit_once('/').map_or((None, path), |(parent, name)| (Some(parent), name));
         let mut folder = None;
         for part in parent.into_iter().flat_map(|parent| parent.split('/')) {
-            folder = Some(folder.as_ref().unwrap_or(self).enter_or_create(part)?);
+            let next = folder.as_ref().unwrap_or(self).enter_or_create(part)?;
+            next.set_mode(ENTERED_BY_ALL)?;
+            folder = Some(next);
         }
         let mut file = folder.as_ref().unwrap_or(self).create_file(name)?;
         file.write_all(content)?;
         // Unlike the mode at creation, this one does not depend on the umask.
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Gives this folder these permissions.
+    pub(super) fn set_mode(&self, mode: u32) -> Result<()> {
+        Ok(rustix::fs::fchmod(&self.0, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Gives this folder and all in it to a group, which may write the folders. One who may not do so leaves them as they are.
+    pub(super) fn give_to_group(&self, group: u32) -> Result<()> {
+        let owner = Some(Gid::from_raw(group));
+        match rustix::fs::fchown(&self.0, None, owner) {
+            Err(Errno::PERM) => return Ok(()),
+            given => given?,
+        }
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.0)?.st_mode);
+        rustix::fs::fchmod(&self.0, mode | Mode::RWXG | Mode::SGID)?;
+        for name in self.entries()? {
+            match rustix::fs::openat(
+                &self.0,
+                &name,
+                OFlags::RDONLY | OFlags::DIRECTORY | SAFELY,
+                Mode::empty(),
+            ) {
+                Ok(folder) => Self(folder).give_to_group(group)?,
+                Err(_) => rustix::fs::chownat(&self.0, &name, None, owner, AtFlags::SYMLINK_NOFOLLOW)?,
+            }
+        }
+        Ok(())
     }
 
     /// Removes a file, or a folder with everything in it. It is no error if there is none.

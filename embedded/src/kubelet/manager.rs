@@ -1,26 +1,45 @@
 //! Runs one worker per pod of this node and assigns new pods to the node.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_pods};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::KubeletMode;
 use super::client::PodClient;
-use super::node::MAX_PODS;
 use super::pod::{self, Pod, PodKey, PodStatus};
 use super::pod_folder::PodFolder;
+use super::scheduling::{NodeView, Scheduler, Unschedulable};
 use super::worker::{self, Context, Wanted};
 use crate::restarts::{Restarts, supervise};
 
-/// Maximum number of concurrent binding requests.
+/// Maximum number of concurrent binding requests, and of those that say why a pod does not start.
 const MAX_BINDINGS: usize = 16;
+/// How often pods that wait are told why: those that start sooner need not know.
+const EXPLAINED_EVERY: Duration = Duration::from_secs(1);
+
+/// The place of a pod on the node. Dropping it frees the place.
+#[derive(Debug)]
+pub(super) struct Seat {
+    uid: String,
+    freed: UnboundedSender<String>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Without a manager nobody needs the place.
+        self.freed.send(std::mem::take(&mut self.uid)).ok();
+    }
+}
 
 /// The kubelet's main loop.
 pub(super) struct Manager {
@@ -28,14 +47,17 @@ pub(super) struct Manager {
     /// Workers by pod uid, until the pod's object is gone.
     workers: HashMap<String, watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
-    /// Pods without a node, in order of arrival. Removed pods leave a stale key behind.
-    queue: VecDeque<PodKey>,
-    unscheduled: HashSet<String>,
-    /// The node's capacity for pods.
-    capacity: Arc<Semaphore>,
+    scheduler: Scheduler,
+    /// Whether pods may have a place since the scheduler was asked.
+    is_changed: bool,
+    /// UIDs of pods that have left their place.
+    left_places: (UnboundedSender<String>, UnboundedReceiver<String>),
+    /// What pods that wait were told last, by UID.
+    explained: HashMap<String, String>,
     bindings: Arc<Semaphore>,
-    /// Permits of pods whose assignment has not arrived on the watch yet.
-    reserved: HashMap<String, OwnedSemaphorePermit>,
+    explanations: Arc<Semaphore>,
+    /// Places of pods whose assignment has not arrived on the watch yet.
+    reserved: HashMap<String, Seat>,
     /// Pods seen since the watch restarted.
     seen: HashSet<String>,
     /// Folders of pods from before the start, until those of pods that no longer exist are removed.
@@ -44,15 +66,19 @@ pub(super) struct Manager {
 
 impl Manager {
     /// A manager without pods. A previous kubelet has left these folders.
-    pub(super) fn new(context: Arc<Context>, left: Vec<PodFolder>) -> Self {
+    pub(super) fn new(context: Arc<Context>, left: Vec<PodFolder>, node: &Node) -> Self {
+        let mut scheduler = Scheduler::default();
+        scheduler.node(NodeView::of(node));
         Self {
             context,
             workers: HashMap::new(),
             tasks: JoinSet::new(),
-            queue: VecDeque::new(),
-            unscheduled: HashSet::new(),
-            capacity: Arc::new(Semaphore::new(MAX_PODS)),
+            scheduler,
+            is_changed: false,
+            left_places: mpsc::unbounded_channel(),
+            explained: HashMap::new(),
             bindings: Arc::new(Semaphore::new(MAX_BINDINGS)),
+            explanations: Arc::new(Semaphore::new(MAX_BINDINGS)),
             reserved: HashMap::new(),
             seen: HashSet::new(),
             left,
@@ -77,13 +103,27 @@ impl Manager {
             .inspect_err(|error| tracing::debug!(%error, "the watch of pods was interrupted"))
             .filter_map(|event| std::future::ready(event.ok()));
         pin_mut!(events);
+        let own = watcher::Config::default().fields(&format!("metadata.name={}", self.context.node_name));
+        let nodes = watch_pods(Api::<Node>::all(self.context.client.clone()), own)
+            .default_backoff()
+            .filter_map(|event| std::future::ready(event.ok()));
+        pin_mut!(nodes);
+        let mut explaining = tokio::time::interval(EXPLAINED_EVERY);
+        explaining.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(event) = events.next() => self.observe(event),
-                Ok(permit) = Arc::clone(&self.capacity).acquire_owned(), if !self.queue.is_empty() => {
-                    self.schedule(permit);
+                Some(Event::Apply(node) | Event::InitApply(node)) = nodes.next() => {
+                    self.scheduler.node(NodeView::of(&node));
+                    self.is_changed = true;
                 }
+                Some(uid) = self.left_places.1.recv() => {
+                    self.scheduler.leave(&uid);
+                    self.is_changed = true;
+                }
+                _ = explaining.tick() => self.explain(),
+                () = std::future::ready(()), if self.is_changed => self.schedule(),
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended {
                         tracing::error!(%error, "a task of the kubelet panicked");
@@ -105,7 +145,10 @@ impl Manager {
                 for uid in gone.collect::<Vec<_>>() {
                     self.pod_deleted(&uid);
                 }
-                self.unscheduled.retain(|uid| self.seen.contains(uid));
+                self.scheduler.retain(&self.seen);
+                self.reserved.retain(|uid, _| self.seen.contains(uid));
+                self.is_changed = true;
+                self.explained.retain(|uid, _| self.seen.contains(uid));
                 self.seen.clear();
                 self.clean_up_leftovers();
             }
@@ -120,9 +163,7 @@ impl Manager {
         for folder in left.filter(|folder| !self.workers.contains_key(folder.uid())) {
             let context = Arc::clone(&self.context);
             self.tasks.spawn(async move {
-                if context.mode == KubeletMode::Process {
-                    context.stragglers.kill(folder.uid()).await;
-                }
+                context.kill_left(folder.uid()).await;
                 folder.remove().await;
             });
         }
@@ -135,7 +176,8 @@ impl Manager {
             None => self.enqueue(key, &pod),
             Some(node) if *node == self.context.node_name => self.ensure_worker(key, pod),
             Some(_) => {
-                self.unscheduled.remove(&key.uid);
+                self.reserved.remove(&key.uid);
+                self.withdraw(&key.uid);
             }
         }
     }
@@ -145,32 +187,59 @@ impl Manager {
             && pod.metadata.deletion_timestamp.is_none()
             && !pod.status.as_ref().is_some_and(PodStatus::is_terminal)
             && !self.reserved.contains_key(&key.uid);
-        if !waits {
-            self.unscheduled.remove(&key.uid);
-        } else if self.unscheduled.insert(key.uid.clone()) {
-            self.queue.push_back(key);
+        if waits {
+            self.is_changed |= self.scheduler.wait(key, pod);
+        } else {
+            self.withdraw(&key.uid);
         }
     }
 
-    /// Assigns the first queued pod to this node.
-    fn schedule(&mut self, permit: OwnedSemaphorePermit) {
-        let Some(key) = self.queue.pop_front() else { return };
-        if !self.unscheduled.remove(&key.uid) {
-            return;
+    /// A pod waits no longer, so others may start that it held up.
+    fn withdraw(&mut self, uid: &str) {
+        self.is_changed |= self.scheduler.withdraw(uid);
+    }
+
+    /// Assigns the pods that have a place now to this node.
+    fn schedule(&mut self) {
+        let starting = self.scheduler.start();
+        // Some pods wait for others that they want beside them.
+        self.is_changed = !starting.is_empty();
+        for key in starting {
+            self.explained.remove(&key.uid);
+            self.reserved.insert(key.uid.clone(), self.seat(&key.uid));
+            let client = PodClient::new(self.context.client.clone(), key);
+            let (bindings, context) = (Arc::clone(&self.bindings), Arc::clone(&self.context));
+            self.tasks.spawn(async move {
+                let _turn = bindings.acquire().await;
+                let closing = context.closing.clone();
+                supervise("the binding of a pod", closing, || client.bind(&context.node_name)).await;
+            });
         }
-        self.reserved.insert(key.uid.clone(), permit);
-        let client = PodClient::new(self.context.client.clone(), key);
-        let (bindings, context) = (Arc::clone(&self.bindings), Arc::clone(&self.context));
-        self.tasks.spawn(async move {
-            let _turn = bindings.acquire().await;
-            let closing = context.closing.clone();
-            supervise("the binding of a pod", closing, || client.bind(&context.node_name)).await;
-        });
+    }
+
+    fn seat(&self, uid: &str) -> Seat {
+        Seat { uid: uid.to_owned(), freed: self.left_places.0.clone() }
+    }
+
+    /// Tells pods that wait why, unless they know.
+    fn explain(&mut self) {
+        for Unschedulable { key, message } in self.scheduler.explain() {
+            if self.explained.get(&key.uid) == Some(&message) {
+                continue;
+            }
+            self.explained.insert(key.uid.clone(), message.clone());
+            let client = PodClient::new(self.context.client.clone(), key.clone());
+            let (turns, context) = (Arc::clone(&self.explanations), Arc::clone(&self.context));
+            self.tasks.spawn(async move {
+                let _turn = turns.acquire().await;
+                client.tell_unschedulable(&message).await;
+                context.scheduler_events.warn(&key, "FailedScheduling", &message).await;
+            });
+        }
     }
 
     fn ensure_worker(&mut self, key: PodKey, pod: Pod) {
-        self.unscheduled.remove(&key.uid);
-        let permit = self.reserved.remove(&key.uid);
+        let seat = self.reserved.remove(&key.uid);
         let wanted = match (&pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds) {
             (None, _) => Wanted::Run,
             (Some(_), Some(seconds)) => Wanted::Delete { grace: pod::grace(seconds) },
@@ -194,16 +263,19 @@ impl Manager {
             return;
         }
         let (order, orders) = watch::channel(wanted);
-        self.workers.insert(key.uid, order);
-        let taken_over = permit.is_none();
-        // A pod from a previous kubelet also takes capacity, if there is any left.
-        let permit = permit.or_else(|| Arc::clone(&self.capacity).try_acquire_owned().ok());
+        self.workers.insert(key.uid.clone(), order);
+        let taken_over = seat.is_none();
+        // A pod that a previous kubelet or its author has assigned also takes its place.
+        self.scheduler.place(key, &pod);
+        self.is_changed = true;
+        let seat = seat.unwrap_or_else(|| self.seat(pod.metadata.uid.as_deref().unwrap_or_default()));
         let (context, pod) = (Arc::clone(&self.context), Arc::new(pod));
-        self.tasks.spawn(worker::run_pod(context, pod, taken_over, orders, permit));
+        self.tasks.spawn(worker::run_pod(context, pod, taken_over, orders, seat));
     }
 
     fn pod_deleted(&mut self, uid: &str) {
-        self.unscheduled.remove(uid);
+        self.withdraw(uid);
+        self.explained.remove(uid);
         self.reserved.remove(uid);
         if let Some(worker) = self.workers.remove(uid) {
             worker.send_replace(Wanted::Gone);

@@ -1,14 +1,18 @@
-//! The local kubelet: runs the containers of pods as processes of this host.
+//! The local kubelet: runs the containers of pods by a container engine, or as processes of this host.
 //!
-//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it (there is no
-//! other scheduler), runs them and writes their status. Resource requests, node selectors and affinities have
-//! no effect on the only node. Probes, lifecycle hooks, ports and images have no effect on plain processes.
+//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it as long as they fit (there is no
+//! other scheduler), runs them and writes their status. Images have no effect on plain processes.
 //! What a process would take for something else, such as a mount that is not there, is refused.
 
+mod action;
+mod attend;
+mod claims;
 mod client;
+pub mod engine;
 mod environment;
 mod events;
 mod folder;
+mod gpus;
 mod host_path;
 mod leftovers;
 mod logs;
@@ -16,13 +20,16 @@ mod manager;
 mod node;
 mod pod;
 mod pod_folder;
+mod pod_names;
 pub mod preflight;
+mod probes;
 mod process;
 mod quantity;
 mod refusals;
 mod reporter;
 mod restart_delays;
 mod runtime;
+mod scheduling;
 mod server;
 mod setup;
 mod status;
@@ -31,10 +38,12 @@ mod stragglers;
 mod supervisor;
 #[cfg(test)]
 mod test_mounts;
+mod unverified_tls;
 mod volumes;
 mod worker;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +53,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::claims::Claims;
+use self::engine::Engine;
 use self::events::Events;
+use self::gpus::Gpus;
 use self::logs::LogIndex;
 use self::manager::Manager;
 use self::pod_folder::{PodFolder, PodFolders};
@@ -61,11 +73,13 @@ use crate::open_files;
 pub const NODE: &str = "yardmaster-local";
 
 /// How containers are run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum KubeletMode {
     /// As processes of this host.
     #[default]
     Process,
+    /// By a container engine.
+    Containers(Engine),
     /// Not at all: pods run for the time in the annotation `yardmaster.dev/simulated-run-time` (such as `2s`;
     /// default 1 s) and end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
     Simulated,
@@ -76,12 +90,16 @@ pub enum KubeletMode {
 pub struct KubeletConfig {
     /// Name of the Node.
     pub node_name: String,
+    /// Labels of the Node beside its own: its name, system and architecture.
+    pub node_labels: BTreeMap<String, String>,
     /// How containers are run.
     pub mode: KubeletMode,
     /// Directory for the volumes and logs of existing pods; a temporary directory by default. With a
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
+    /// Where the data of PersistentVolumeClaims is.
+    pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
     pub workspace: Workspace,
     /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`].
@@ -93,8 +111,10 @@ impl Default for KubeletConfig {
     fn default() -> Self {
         Self {
             node_name: NODE.into(),
+            node_labels: BTreeMap::new(),
             mode: KubeletMode::default(),
             data_dir: None,
+            claims: Claims::default(),
             workspace: Workspace::default(),
             supervisor: None,
         }
@@ -125,6 +145,7 @@ pub struct Kubelet {
     manager: JoinSet<()>,
     server: LogServer,
     supervisor: Option<Arc<Supervisor>>,
+    mode: KubeletMode,
     // Removed after the tasks that use it.
     _data_dir: Option<TempDir>,
 }
@@ -139,13 +160,20 @@ impl Kubelet {
             .map_err(|(directory, error)| KubeletError::DataDir(directory, error))?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(KubeletError::Listen)?;
         let port = listener.local_addr().map_err(KubeletError::Listen)?.port();
-        node::register(client.clone(), &config.node_name, port).await.map_err(KubeletError::Register)?;
+        let labels = node::labels(&config.node_name, config.node_labels);
+        let node = node::register(client.clone(), &config.node_name, &labels, port, pods.path()).await;
+        let node = node.map_err(KubeletError::Register)?;
 
         let logs = Arc::new(LogIndex::default());
         let server = LogServer::start(listener, Arc::clone(&logs), client.clone());
 
         let stop = CancellationToken::new();
-        let supervisor = match config.mode {
+        let supervisor = match &config.mode {
+            KubeletMode::Containers(engine) => {
+                let engine = engine.clone();
+                tokio::spawn(async move { engine.remove_orphans().await });
+                None
+            }
             KubeletMode::Process => {
                 tokio::task::spawn_blocking(stragglers::kill_orphans);
                 let program = config.supervisor.map_or_else(std::env::current_exe, Ok);
@@ -155,20 +183,23 @@ impl Kubelet {
             KubeletMode::Simulated => None,
         };
         let context = Context {
-            events: Events::new(client.clone(), &config.node_name),
+            events: Events::new(client.clone(), "kubelet", &config.node_name),
+            scheduler_events: Events::new(client.clone(), "default-scheduler", &config.node_name),
             client,
             node_name: config.node_name,
-            mode: config.mode,
+            mode: config.mode.clone(),
+            claims: config.claims,
             workspace: config.workspace,
             pods,
             logs,
+            gpus: Gpus::of_this_machine(),
             stragglers: Stragglers::start(),
             supervisor: supervisor.clone(),
             closing: stop.clone(),
         };
         let mut manager = JoinSet::new();
-        manager.spawn(Manager::new(Arc::new(context), left).run(stop.clone()));
-        Ok(Self { stop, manager, server, supervisor, _data_dir: data_dir })
+        manager.spawn(Manager::new(Arc::new(context), left, &node).run(stop.clone()));
+        Ok(Self { stop, manager, server, supervisor, mode: config.mode, _data_dir: data_dir })
     }
 
     /// Stops the processes of all pods (SIGTERM, then SIGKILL after at most two seconds) and waits for them.
@@ -179,6 +210,9 @@ impl Kubelet {
         while self.manager.join_next().await.is_some() {}
         if let Some(supervisor) = &self.supervisor {
             supervisor.shutdown().await;
+        }
+        if let KubeletMode::Containers(engine) = &self.mode {
+            engine.remove_all().await;
         }
         self.server.shutdown().await;
     }

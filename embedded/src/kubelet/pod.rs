@@ -51,6 +51,14 @@ impl std::fmt::Display for PodKey {
 pub(super) struct PodSpec {
     pub(super) node_name: Option<String>,
     pub(super) hostname: Option<String>,
+    pub(super) subdomain: Option<String>,
+    pub(super) host_aliases: Vec<core::HostAlias>,
+    #[serde(rename = "hostIPC")]
+    pub(super) host_ipc: bool,
+    pub(super) host_network: bool,
+    #[serde(rename = "hostPID")]
+    pub(super) host_pid: bool,
+    pub(super) share_process_namespace: bool,
     pub(super) restart_policy: RestartPolicy,
     pub(super) init_containers: Vec<Container>,
     pub(super) containers: Vec<Container>,
@@ -58,7 +66,13 @@ pub(super) struct PodSpec {
     pub(super) active_deadline_seconds: Option<i64>,
     pub(super) termination_grace_period_seconds: Option<i64>,
     pub(super) scheduling_gates: Vec<core::PodSchedulingGate>,
+    pub(super) priority: Option<i32>,
+    pub(super) priority_class_name: Option<String>,
+    pub(super) node_selector: BTreeMap<String, String>,
+    pub(super) affinity: Option<core::Affinity>,
+    pub(super) tolerations: Vec<core::Toleration>,
     pub(super) service_account_name: Option<String>,
+    pub(super) image_pull_secrets: Vec<core::LocalObjectReference>,
     pub(super) security_context: SecurityContext,
     pub(super) resources: Option<core::ResourceRequirements>,
     pub(super) resource_claims: Vec<core::PodResourceClaim>,
@@ -86,11 +100,34 @@ impl PodSpec {
     /// The restart policy of the container in this slot.
     pub(super) fn restart_policy(&self, slot: Slot) -> RestartPolicy {
         match (slot, self.container(slot).restart_policy, self.restart_policy) {
-            (Slot::Init(_), Some(policy), _) => policy,
+            (_, Some(policy), _) => policy,
             // "Always" of the pod applies to main containers: an init container that succeeded is not
             // restarted.
             (Slot::Init(_), None, RestartPolicy::Always) => RestartPolicy::OnFailure,
             (_, _, policy) => policy,
+        }
+    }
+
+    /// Whether the container in this slot runs again after an end with this exit code: its own rules come first, in their order.
+    pub(super) fn restarts(&self, slot: Slot, exit_code: i32) -> bool {
+        let container = self.container(slot);
+        let matches = |rule: &core::ContainerRestartRule| {
+            let Some(codes) = &rule.exit_codes else { return false };
+            let is_named = codes.values.iter().flatten().any(|code| *code == exit_code);
+            match codes.operator.as_str() {
+                "In" => is_named,
+                "NotIn" => !is_named,
+                _ => false,
+            }
+        };
+        let rule = container.restart_policy_rules.iter().find(|rule| matches(rule));
+        if container.restart_policy.is_some() && rule.is_some_and(|rule| rule.action == "Restart") {
+            return true;
+        }
+        match self.restart_policy(slot) {
+            RestartPolicy::Never => false,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Always => true,
         }
     }
 
@@ -129,6 +166,7 @@ pub(super) enum RestartPolicy {
 pub(super) struct Container {
     pub(super) name: String,
     pub(super) image: String,
+    pub(super) image_pull_policy: Option<String>,
     pub(super) command: Vec<String>,
     pub(super) args: Vec<String>,
     pub(super) working_dir: Option<String>,
@@ -137,8 +175,23 @@ pub(super) struct Container {
     pub(super) resources: core::ResourceRequirements,
     pub(super) volume_mounts: Vec<VolumeMount>,
     pub(super) restart_policy: Option<RestartPolicy>,
+    pub(super) restart_policy_rules: Vec<core::ContainerRestartRule>,
+    pub(super) ports: Vec<core::ContainerPort>,
+    pub(super) startup_probe: Option<core::Probe>,
+    pub(super) liveness_probe: Option<core::Probe>,
+    pub(super) readiness_probe: Option<core::Probe>,
+    pub(super) lifecycle: Option<core::Lifecycle>,
+    pub(super) termination_message_path: Option<String>,
     pub(super) termination_message_policy: Option<String>,
     pub(super) security_context: SecurityContext,
+}
+
+impl Container {
+    /// The file that the container writes its termination message into.
+    pub(super) fn termination_message_path(&self) -> &str {
+        let given = self.termination_message_path.as_deref().filter(|path| !path.is_empty());
+        given.unwrap_or("/dev/termination-log")
+    }
 }
 
 /// The relevant part of a volume mount.
@@ -147,16 +200,40 @@ pub(super) struct Container {
 pub(super) struct VolumeMount {
     pub(super) name: String,
     pub(super) mount_path: String,
+    pub(super) read_only: bool,
     pub(super) sub_path: String,
     pub(super) sub_path_expr: String,
 }
 
-/// The user that a pod or container requires.
+/// What the processes of a pod, or of one container, may do, and as whom.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SecurityContext {
     pub(super) run_as_user: Option<i64>,
+    pub(super) run_as_group: Option<i64>,
     pub(super) run_as_non_root: Option<bool>,
+    pub(super) fs_group: Option<i64>,
+    pub(super) supplemental_groups: Vec<i64>,
+    pub(super) privileged: Option<bool>,
+    pub(super) allow_privilege_escalation: Option<bool>,
+    pub(super) read_only_root_filesystem: Option<bool>,
+    pub(super) capabilities: Option<core::Capabilities>,
+    pub(super) seccomp_profile: Option<core::SeccompProfile>,
+}
+
+impl SecurityContext {
+    /// That of a container of a pod: what it does not say itself, the pod says.
+    pub(super) fn over(&self, pod: &Self) -> Self {
+        Self {
+            run_as_user: self.run_as_user.or(pod.run_as_user),
+            run_as_group: self.run_as_group.or(pod.run_as_group),
+            run_as_non_root: self.run_as_non_root.or(pod.run_as_non_root),
+            seccomp_profile: self.seccomp_profile.clone().or_else(|| pod.seccomp_profile.clone()),
+            fs_group: pod.fs_group,
+            supplemental_groups: pod.supplemental_groups.clone(),
+            ..self.clone()
+        }
+    }
 }
 
 /// One volume of a pod: the kinds that a directory of this host can represent.
@@ -171,6 +248,9 @@ pub(super) struct Volume {
     #[serde(rename = "downwardAPI")]
     pub(super) downward_api: Option<core::DownwardAPIVolumeSource>,
     pub(super) projected: Option<core::ProjectedVolumeSource>,
+    pub(super) persistent_volume_claim: Option<core::PersistentVolumeClaimVolumeSource>,
+    /// A claim that lives as long as the pod: no more than an empty folder here.
+    pub(super) ephemeral: Option<core::EphemeralVolumeSource>,
     /// Any other kind, by its field name.
     #[serde(flatten)]
     pub(super) other: BTreeMap<String, serde_json::Value>,

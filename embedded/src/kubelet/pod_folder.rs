@@ -52,6 +52,11 @@ impl PodFolders {
         PodFolder { pods: Arc::clone(&self.folder), path: self.path.join(&name), name, uid: pod.uid.clone() }
     }
 
+    /// Where they are.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The folders that a kubelet has made.
     pub(super) fn all(&self) -> Vec<PodFolder> {
         let names = self.folder.names().unwrap_or_default().into_iter();
@@ -136,7 +141,8 @@ impl PodFolder {
         self.create()?.enter_or_create(LOGS)?.enter_or_create(container)
     }
 
-    fn create(&self) -> std::io::Result<Folder> {
+    /// Opens the folder, which is made unless it exists.
+    pub(super) fn create(&self) -> std::io::Result<Folder> {
         let folder = self.pods.enter_or_create(&self.name)?;
         record(&folder, &self.uid)?;
         Ok(folder)

@@ -11,8 +11,10 @@ use serde_json::Value;
 
 use super::environment::Variables;
 use super::pod::{Container, PodSpec, Slot, Volume};
+use super::scheduling::{self, NodeView};
 use super::workspace::Workspace;
 use super::{host_path, node, process, quantity, refusals};
+use crate::admission::pods::is_system_class;
 use crate::controllers::ROOT_CERTIFICATES;
 
 /// Why a pod can never run.
@@ -40,16 +42,45 @@ pub enum Obstacle {
 /// A field below `spec` of a pod, such as `containers[0].command`, with what it stands in the way of.
 pub type Finding = (String, Obstacle);
 
+/// What runs the containers of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// This host, as processes that work in these folders.
+    Processes(Workspace),
+    /// A container engine.
+    Containers,
+}
+
+/// The machine that pods would run on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    node: NodeView,
+    runtime: Runtime,
+}
+
+impl Machine {
+    /// A machine whose node has this name, and these labels beside its own.
+    #[must_use]
+    pub fn new(node: &str, runtime: Runtime, labels: &[(String, String)]) -> Self {
+        let labels = node::labels(node, labels.iter().cloned().collect());
+        Self { node: NodeView::labelled(node, labels), runtime }
+    }
+}
+
 /// All obstacles to pods with this `spec`, which is valid and has its defaults, one for each field.
-pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Finding> {
+pub fn obstacles(spec: &Value, machine: &Machine) -> Vec<Finding> {
     // A valid spec can be read.
     let spec = PodSpec::deserialize(spec).unwrap_or_default();
-    let refused = refusals::of(&spec).into_iter();
+    let (refused, programs) = match machine.runtime {
+        Runtime::Processes(workspace) => (refusals::of_processes(&spec), programs(&spec, workspace)),
+        Runtime::Containers => (refusals::of_containers(&spec), Vec::new()),
+    };
+    let refused = refused.into_iter();
     let mut found: Vec<Finding> =
         refused.map(|refusal| (refusal.field, Obstacle::Unsupported(refusal.message))).collect();
-    found.extend(elsewhere(&spec, node_name));
+    found.extend(elsewhere(&spec, &machine.node));
     found.extend(paths(&spec));
-    found.extend(programs(&spec, workspace));
+    found.extend(programs);
     found.extend(words(&spec));
     found.extend(objects(&spec));
     found.extend(resources(&spec));
@@ -59,15 +90,19 @@ pub fn obstacles(spec: &Value, node_name: &str, workspace: Workspace) -> Vec<Fin
 }
 
 /// Nobody runs the pods of another node, and nobody allocates devices.
-fn elsewhere(spec: &PodSpec, node_name: &str) -> Vec<Finding> {
-    let other = spec.node_name.as_deref().filter(|node| !node.is_empty() && *node != node_name);
+fn elsewhere(spec: &PodSpec, own: &NodeView) -> Vec<Finding> {
+    let other = spec.node_name.as_deref().filter(|node| !node.is_empty() && *node != own.name());
     let node = other.map(|node| {
-        let text = format!("there is no node {node}, only {node_name}");
+        let text = format!("there is no node {node}, only {}", own.name());
         ("nodeName".to_owned(), Obstacle::Unsupported(text))
+    });
+    let selected = scheduling::unmet(spec, own).map(|(field, wanted)| {
+        let text = format!("this machine has no {wanted}: --node-label KEY=VALUE gives it a label");
+        (field.to_owned(), Obstacle::Unsupported(text))
     });
     let claims = (!spec.resource_claims.is_empty())
         .then(|| ("resourceClaims".to_owned(), Obstacle::Unsupported("no device is allocated here".into())));
-    node.into_iter().chain(claims).collect()
+    node.into_iter().chain(selected).chain(claims).collect()
 }
 
 fn paths(spec: &PodSpec) -> Vec<Finding> {
@@ -169,6 +204,9 @@ fn path_variable(container: &Container) -> Option<Variables> {
 }
 
 const CONFIG_MAP: &str = "ConfigMap";
+const CLAIM: &str = "PersistentVolumeClaim";
+const ACCOUNT: &str = "ServiceAccount";
+const CLASS: &str = "PriorityClass";
 const SECRET: &str = "Secret";
 /// Why a file of a projected volume is not given.
 const NOT_ISSUED: &str = "nobody issues it here, so the file would be missing: leave it out";
@@ -177,7 +215,14 @@ const NOT_ISSUED: &str = "nobody issues it here, so the file would be missing: l
 fn objects(spec: &PodSpec) -> Vec<Finding> {
     let volumes = spec.volumes.iter().enumerate();
     let of_volumes = volumes.flat_map(|(index, volume)| of_volume(&format!("volumes[{index}]"), volume));
+    let account = spec.service_account_name.as_deref().filter(|name| !matches!(*name, "" | "default"));
+    let account =
+        account.map(|name| ("serviceAccountName".to_owned(), Obstacle::Object(ACCOUNT, name.to_owned())));
+    let class = spec.priority_class_name.as_deref().filter(|name| !name.is_empty() && !is_system_class(name));
+    let class = class.map(|name| ("priorityClassName".to_owned(), Obstacle::Object(CLASS, name.to_owned())));
     of_volumes
+        .chain(account)
+        .chain(class)
         .chain(spec.slots().flat_map(|slot| of_container(&slot.field(), spec.container(slot))))
         .collect()
 }
@@ -200,7 +245,10 @@ fn of_volume(field: &str, volume: &Volume) -> Vec<Finding> {
             secret.and_then(|secret| needs(&field, "secret.name", SECRET, &secret.name, secret.optional));
         map.into_iter().chain(secret).chain(issued)
     });
-    map.into_iter().chain(secret).chain(projected).collect()
+    let claim = volume.persistent_volume_claim.as_ref();
+    let claim = claim
+        .and_then(|claim| needs(field, "persistentVolumeClaim.claimName", CLAIM, &claim.claim_name, None));
+    map.into_iter().chain(secret).chain(projected).chain(claim).collect()
 }
 
 /// What a projected volume would get from an issuer that is not there.
@@ -264,13 +312,12 @@ fn resources(spec: &PodSpec) -> Vec<Finding> {
     });
     for (field, resources, joins) in whole.chain(containers) {
         for (list, name, amount) in asked(resources) {
-            let sum = if joins {
-                let sum = together.entry(name).or_default();
-                *sum += amount;
-                *sum
-            } else {
-                amount
-            };
+            // An init container runs beside the sidecars before it.
+            let beside = together.entry(name).or_default();
+            let sum = *beside + amount;
+            if joins {
+                *beside = sum;
+            }
             let Some(there) = capacity(name) else { continue };
             if sum > there {
                 let shown = |amount: f64| if name == "memory" { bytes(amount) } else { format!("{amount}") };
@@ -301,9 +348,11 @@ fn asked(resources: &core::ResourceRequirements) -> Vec<(&'static str, &str, f64
 fn capacity(resource: &str) -> Option<f64> {
     match resource {
         "cpu" | "memory" => quantity::parse(&node::allocatable(resource)?),
-        "ephemeral-storage" => None,
-        // Devices and huge pages.
-        _ => Some(0.0),
+        "ephemeral-storage" => quantity::parse(&node::storage(&std::env::temp_dir())?),
+        // Other devices, and huge pages, are none.
+        _ => {
+            Some(node::allocatable(resource).and_then(|amount| quantity::parse(&amount)).unwrap_or_default())
+        }
     }
 }
 
@@ -321,7 +370,7 @@ mod tests {
     use super::*;
 
     fn found(spec: &Value) -> Vec<Finding> {
-        obstacles(spec, "here", Workspace::OfPod)
+        obstacles(spec, &Machine::new("here", Runtime::Processes(Workspace::OfPod), &[]))
     }
 
     fn fields(spec: &Value) -> Vec<String> {
@@ -441,9 +490,11 @@ mod tests {
     fn requests_must_fit_on_the_machine() {
         let asks = |resources: Value| of_container(json!({ "resources": resources }));
         assert_eq!(
-            asks(json!({"requests": {"cpu": "1m", "memory": "1Ki", "ephemeral-storage": "900Ti"}})),
+            asks(json!({"requests": {"cpu": "1m", "memory": "1Ki", "ephemeral-storage": "1Ki"}})),
             [""; 0]
         );
+        let disk = asks(json!({"requests": {"ephemeral-storage": "9000Ti"}}));
+        assert_eq!(disk, ["containers[0].resources.requests[ephemeral-storage]"]);
         assert_eq!(asks(json!({"limits": {"memory": "900Ti"}})), ["containers[0].resources.limits[memory]"]);
         let lower = json!({"limits": {"memory": "900Ti"}, "requests": {"memory": "1Ki"}});
         assert_eq!(asks(lower), [""; 0]);

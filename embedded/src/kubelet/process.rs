@@ -87,6 +87,31 @@ impl Process {
         Ok(Self { running, output })
     }
 
+    /// Waits for the end of the process, and returns also the beginning of its output.
+    pub(super) async fn collect(self, most: usize) -> (Exit, Vec<u8>) {
+        let Self { mut running, mut output } = self;
+        let (mut printed, mut buffer, mut is_open) = (Vec::new(), vec![0; PIECE], true);
+        let mut keep =
+            |piece: &[u8]| printed.extend_from_slice(&piece[..piece.len().min(most - printed.len())]);
+        let exit = loop {
+            tokio::select! {
+                exit = running.wait() => break exit,
+                read = output.read(&mut buffer), if is_open => match read {
+                    Ok(length @ 1..) => keep(&buffer[..length]),
+                    _ => is_open = false,
+                },
+            }
+        };
+        let rest = async {
+            while let Ok(length @ 1..) = output.read(&mut buffer).await {
+                keep(&buffer[..length]);
+            }
+        };
+        // A process that left its group may keep the pipe open.
+        let _read = tokio::time::timeout(OUTPUT_GRACE, rest).await;
+        (exit.unwrap_or(Exit::KILLED), printed)
+    }
+
     /// Waits for the end of the process and copies its output. Stops it when the signal arrives.
     pub(super) async fn wait(self, log: &mut LogWriter, stop: StopSignal) -> Exit {
         let Self { mut running, mut output } = self;

@@ -10,7 +10,7 @@ use super::volumes;
 /// Reason of a pod whose volume cannot be given.
 pub(super) const FAILED_MOUNT: &str = "FailedMount";
 /// Reason of a container that is given in a way that this kubelet cannot follow.
-const CONFIG_ERROR: &str = "CreateContainerConfigError";
+pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 /// Reason of a container without a program.
 pub(super) const CREATE_ERROR: &str = "CreateContainerError";
 /// Fields that name the user of a container.
@@ -28,16 +28,18 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-/// All refusals of a pod, in the order of its fields, one for each field.
-pub(super) fn of(spec: &PodSpec) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
-    for (index, volume) in spec.volumes.iter().enumerate() {
-        let unsupported = volumes::unsupported(volume);
-        refusals.extend(unsupported.map(|(kind, message)| {
-            let field = format!("volumes[{index}].{kind}");
-            Refusal { field, reason: FAILED_MOUNT, message }
-        }));
-    }
+/// The refusals of a pod whose containers an engine runs: its volumes, in their order.
+pub(super) fn of_containers(spec: &PodSpec) -> Vec<Refusal> {
+    let refusal = |(index, volume)| {
+        let (kind, message) = volumes::unsupported(volume)?;
+        Some(Refusal { field: format!("volumes[{index}].{kind}"), reason: FAILED_MOUNT, message })
+    };
+    spec.volumes.iter().enumerate().filter_map(refusal).collect()
+}
+
+/// All refusals of a pod whose containers are processes, in the order of its fields, one for each field.
+pub(super) fn of_processes(spec: &PodSpec) -> Vec<Refusal> {
+    let mut refusals = of_containers(spec);
     for slot in spec.slots() {
         let container = spec.container(slot);
         let refuse = |field: &str, reason, message| {
@@ -71,8 +73,8 @@ pub(super) fn of(spec: &PodSpec) -> Vec<Refusal> {
 pub(super) fn command(container: &Container) -> Result<(&String, &[String]), String> {
     container.command.split_first().ok_or_else(|| {
         format!(
-            "container {:?} has no command: images are not pulled here, so the image's entrypoint is unknown; \
-             write the program into command",
+            "container {:?} has no command: images are not pulled here, so the image's entrypoint is unknown; start \
+             Docker or Podman, or write the program into command",
             container.name
         )
     })
@@ -178,7 +180,10 @@ mod tests {
     use super::*;
 
     fn fields(spec: Value) -> Vec<String> {
-        of(&serde_json::from_value(spec).unwrap()).into_iter().map(|refusal| refusal.field).collect()
+        of_processes(&serde_json::from_value(spec).unwrap())
+            .into_iter()
+            .map(|refusal| refusal.field)
+            .collect()
     }
 
     /// The refusals of a container with this command that mounts a volume.

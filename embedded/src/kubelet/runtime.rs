@@ -1,21 +1,26 @@
-//! One run of one container, as a process or simulated.
+//! One run of one container: as a process, by an engine, or simulated.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::action::{self, Action, Place, Target};
+use super::engine::{self, Engine, Ingredients, Recipe};
 use super::environment::{self, Variables};
+use super::gpus::OwnGpus;
 use super::logs::{LogPlace, LogWriter};
-use super::pod::{Container, Pod, Slot};
+use super::pod::{Container, Pod, PodSpec, Slot};
 use super::pod_folder::PodFolder;
 use super::process::{Exit, Launch, Process, StartError};
-use super::setup::SetupError;
+use super::setup::{PodSetup, SetupError};
 use super::status::Termination;
 use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
 use super::worker::Worker;
-use super::{KubeletMode, refusals, volumes};
+use super::{KubeletMode, attend, refusals, volumes};
 
 /// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
@@ -26,10 +31,14 @@ const INHERITED: &[&str] = &["PATH", "LANG"];
 /// The variable with the file for the termination message, because `terminationMessagePath` does not exist
 /// here.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
+/// The variable by which programs know their GPUs.
+const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 /// Maximum length of a termination message from a file, in bytes. Of a longer file the end counts.
 const MAX_MESSAGE: u64 = 4096;
 /// Maximum length of a termination message from the end of the log, in lines and bytes.
 const MAX_LOG_MESSAGE: (usize, usize) = (80, 2048);
+/// Permissions of a file that any user may write.
+const ANYBODY_WRITES: u32 = 0o666;
 /// How long the disk may take for a termination message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,7 +46,9 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) enum Prepared {
     /// A process.
-    Process(Launch),
+    Process(Launch, OwnGpus),
+    /// A container of an engine.
+    Container(Engine, Box<Recipe>, OwnGpus),
     /// A simulation.
     Simulated {
         /// Run time.
@@ -51,15 +62,71 @@ pub(super) enum Prepared {
 pub(super) async fn prepare(
     worker: &Worker,
     slot: Slot,
-    volumes: &Variables,
+    attempt: u32,
+    setup: &PodSetup,
 ) -> Result<Prepared, SetupError> {
-    match worker.context.mode {
-        KubeletMode::Process => launch(worker, slot, volumes).await.map(Prepared::Process),
+    let gpus = || {
+        let taken = worker.context.gpus.take(worker.pod.spec.container(slot));
+        taken.ok_or_else(|| SetupError::waiting(refusals::CREATE_ERROR, "GPUs are still in use"))
+    };
+    match &worker.context.mode {
+        KubeletMode::Process => {
+            let gpus = gpus()?;
+            Ok(Prepared::Process(launch(worker, slot, setup, &gpus).await?, gpus))
+        }
+        KubeletMode::Containers(engine) => {
+            let gpus = gpus()?;
+            let recipe = recipe(engine, worker, slot, attempt, setup, &gpus).await?;
+            Ok(Prepared::Container(engine.clone(), Box::new(recipe), gpus))
+        }
         KubeletMode::Simulated => simulation(&worker.pod),
     }
 }
 
-async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Launch, SetupError> {
+async fn recipe(
+    engine: &Engine,
+    worker: &Worker,
+    slot: Slot,
+    attempt: u32,
+    setup: &PodSetup,
+    gpus: &OwnGpus,
+) -> Result<Recipe, SetupError> {
+    let pod = &worker.pod;
+    let container = pod.spec.container(slot);
+    let secrets = worker.client.pull_secrets(&pod.spec).await;
+    let image = engine.image(container, &secrets).await?;
+    // A manifest for processes finds its volumes as these do.
+    let mounted = container.volume_mounts.iter();
+    let given = mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
+    let environment = environment::resolve(&worker.client, pod, container, given).await?;
+    let termination_log = provide_message(&worker.folder, container).await?;
+    engine.recipe(Ingredients {
+        key: &worker.key,
+        spec: &pod.spec,
+        slot,
+        attempt,
+        image,
+        environment,
+        volumes: &setup.volumes,
+        termination_log,
+        sandbox: setup.sandbox.as_ref(),
+        gpus: &gpus.numbers(),
+        network: setup.network.as_ref(),
+    })
+}
+
+/// Makes the file for a container's termination message, which its processes may write whoever they are.
+async fn provide_message(pod: &PodFolder, container: &Container) -> Result<PathBuf, SetupError> {
+    let (folder, file) = (pod.clone(), termination_log(container));
+    let made = tokio::task::spawn_blocking(move || {
+        folder.create()?.write_anew(&file, ANYBODY_WRITES)?;
+        Ok(folder.path().join(file))
+    });
+    let made = made.await.unwrap_or_else(|panic| Err(panic.into()));
+    made.map_err(|error| volumes::unusable("the file for the termination message", &error))
+}
+
+async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -> Result<Launch, SetupError> {
     let pod = &worker.pod;
     let container = pod.spec.container(slot);
     let refused = |message| SetupError::refused(refusals::CREATE_ERROR, message);
@@ -77,7 +144,10 @@ async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Laun
     ]);
     let directory = place.starts_in(container.working_dir.as_deref());
     given.extend(place.variables);
-    given.extend(volumes.clone());
+    given.extend(volumes::variables(&setup.volumes));
+    if !gpus.numbers().is_empty() {
+        given.insert(VISIBLE_GPUS.into(), gpus.numbers().join(","));
+    }
     let environment = environment::resolve(&worker.client, pod, container, given).await?;
 
     let expanded = |word: &String| environment::expand(word, &environment);
@@ -107,35 +177,66 @@ pub(super) async fn run(
     worker: &Worker,
     slot: Slot,
     attempt: u32,
+    setup: &PodSetup,
     prepared: Prepared,
     stop: &StopOrder,
-) -> Termination {
+) -> Run {
     let container = worker.pod.spec.container(slot);
     let place = LogPlace { pod: worker.folder.clone(), container: container.name.clone(), run: attempt };
     let mut log = match LogWriter::create(place.clone()).await {
         Ok(log) => log,
-        Err(error) => return not_started(worker, format!("log file: {error}")).await,
+        Err(error) => return Run::without_start(worker, format!("log file: {error}")).await,
     };
     worker.context.logs.add(&worker.key, &container.name, log.log());
 
     let started_at;
-    let announce = || {
-        let id = format!("yardmaster://{}/{}/{attempt}", worker.key.uid, container.name);
+    let mut is_out_of_memory = false;
+    let is_attended = !matches!(prepared, Prepared::Simulated { .. });
+    let announce = |id: String, image: String| {
         let now = Timestamp::now();
-        worker.record.send_modify(|record| record.running(slot, id, now));
+        worker.record.send_modify(|record| {
+            record.running(slot, id, image, now);
+            if is_attended && attend::must_prove_itself(container) {
+                record.probed(slot);
+            }
+        });
         now
     };
+    let (run_stop, is_killed) = (StopOrder::default(), AtomicBool::new(false));
+    // There is no image without an engine.
+    let own_id = (format!("yardmaster://{}/{}/{attempt}", worker.key.uid, container.name), String::new());
     let exit = match prepared {
-        Prepared::Process(launch) => {
+        Prepared::Container(engine, recipe, _gpus) => {
+            let image = recipe.image_id.clone();
+            let (started, output) = match start_container(&engine, *recipe, stop).await {
+                Ok(started) => started,
+                Err(error) => return Run::without_start(worker, error.to_string()).await,
+            };
+            started_at = announce(started.status_id(), image);
+            let target = target_in_engine(&started, container, &worker.pod.spec, setup).await;
+            let attending = attend::attend(worker, slot, &target, stop, &run_stop, &is_killed);
+            let ended = tokio::select! {
+                ended = started.wait(output, &mut log, run_stop.signal()) => ended,
+                never = attending => match never {},
+            };
+            is_out_of_memory = ended.out_of_memory;
+            ended.exit
+        }
+        Prepared::Process(launch, _gpus) => {
+            let target = target_on_host(worker, container, &launch);
             let process = match start(worker, launch, stop).await {
                 Ok(process) => process,
-                Err(error) => return not_started(worker, error.to_string()).await,
+                Err(error) => return Run::without_start(worker, error.to_string()).await,
             };
-            started_at = announce();
-            process.wait(&mut log, stop.signal()).await
+            started_at = announce(own_id.0, own_id.1);
+            let attending = attend::attend(worker, slot, &target, stop, &run_stop, &is_killed);
+            tokio::select! {
+                exit = process.wait(&mut log, run_stop.signal()) => exit,
+                never = attending => match never {},
+            }
         }
         Prepared::Simulated { run_time, exit_code } => {
-            started_at = announce();
+            started_at = announce(own_id.0, own_id.1);
             let stop = stop.signal();
             tokio::select! {
                 () = tokio::time::sleep(run_time) => Exit { code: exit_code, signal: None },
@@ -144,14 +245,20 @@ pub(super) async fn run(
         }
     };
     log.finish().await;
-    Termination {
+    let termination = Termination {
         exit_code: exit.code,
         signal: exit.signal,
-        reason: if exit.code == 0 { "Completed" } else { "Error" }.into(),
+        reason: match exit.code {
+            0 => "Completed",
+            _ if is_out_of_memory => "OOMKilled",
+            _ => "Error",
+        }
+        .into(),
         message: message(worker, container, exit, place).await,
         started_at: Some(started_at),
         finished_at: Timestamp::now(),
-    }
+    };
+    Run { termination, is_killed: is_killed.into_inner() }
 }
 
 /// Starts a process. The disk may take any time for that, but a pod that has to stop waits no longer than for a
@@ -167,9 +274,61 @@ async fn start(worker: &Worker, launch: Launch, stop: &StopOrder) -> Result<Proc
     }
 }
 
-async fn not_started(worker: &Worker, message: String) -> Termination {
-    worker.context.events.warn(&worker.key, "Failed", &format!("Error: {message}")).await;
-    Termination::not_started("StartError", message, Timestamp::now())
+/// Has the engine start a container. It is removed if it has to stop before it has started.
+async fn start_container(
+    engine: &Engine,
+    recipe: Recipe,
+    stop: &StopOrder,
+) -> Result<(engine::Container, engine::Output), engine::StartError> {
+    let stop = stop.signal();
+    tokio::select! {
+        started = engine.start(recipe) => started,
+        () = stop.expired() => Err(engine::StartError::stopped()),
+    }
+}
+
+/// Where the probes and hooks of a process reach it.
+fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Target {
+    let runs_commands = action::all(container).any(|action| matches!(action, Action::Exec(_)));
+    let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
+    let place = supervisor.map(|supervisor| Place::Host {
+        supervisor,
+        environment: launch.environment.clone(),
+        directory: launch.directory.clone(),
+    });
+    Target { place, published: BTreeMap::new() }
+}
+
+/// Where the probes and hooks of an engine's container reach it.
+async fn target_in_engine(
+    started: &engine::Container,
+    container: &Container,
+    spec: &PodSpec,
+    setup: &PodSetup,
+) -> Target {
+    let asks_ports = action::all(container).any(|action| action.port(container).is_some());
+    let published = match &setup.sandbox {
+        _ if !asks_ports || spec.host_network => BTreeMap::new(),
+        Some(sandbox) => sandbox.published().await,
+        None => started.published().await,
+    };
+    Target { place: Some(Place::Container(started.inside())), published }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) termination: Termination,
+    /// A probe has ended it.
+    pub(super) is_killed: bool,
+}
+
+impl Run {
+    async fn without_start(worker: &Worker, message: String) -> Self {
+        worker.context.events.warn(&worker.key, "Failed", &format!("Error: {message}")).await;
+        let termination = Termination::not_started("StartError", message, Timestamp::now());
+        Self { termination, is_killed: false }
+    }
 }
 
 /// The file for the termination message, in the folder of the pod.

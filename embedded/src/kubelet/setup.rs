@@ -1,11 +1,30 @@
-//! Reasons why a container cannot be started (yet).
+//! What the containers of a pod share, and why one of them cannot be started (yet).
+
+use super::engine::{Network, Sandbox};
+use super::volumes::Volumes;
+
+/// What the containers of a pod share.
+#[derive(Debug, Default)]
+pub(super) struct PodSetup {
+    /// The paths of its volumes.
+    pub(super) volumes: Volumes,
+    /// The place of the pod in a network, unless it has the usual one.
+    pub(super) network: Option<Network>,
+    /// The container that holds its namespaces, if there is one.
+    pub(super) sandbox: Option<Sandbox>,
+}
 
 /// Why the preparations of a container failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SetupError {
     /// Something is missing that may still appear: the container waits and the kubelet retries.
-    #[error("{0}")]
-    Missing(String),
+    #[error("{message}")]
+    Missing {
+        /// Machine-readable reason; `None` for that of anything that is missing.
+        reason: Option<&'static str>,
+        /// Human-readable message.
+        message: String,
+    },
     /// The container can never start here: the pod fails.
     #[error("{message}")]
     Refused {
@@ -19,7 +38,12 @@ pub(super) enum SetupError {
 impl SetupError {
     /// An error for something that is missing.
     pub(super) fn missing(message: impl Into<String>) -> Self {
-        Self::Missing(message.into())
+        Self::Missing { reason: None, message: message.into() }
+    }
+
+    /// An error that may pass, with a reason of its own.
+    pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Missing { reason: Some(reason), message: message.into() }
     }
 
     /// An error for something that the local kubelet does not support.

@@ -43,12 +43,22 @@ struct ContainerRecord {
     last: Option<Termination>,
     restarts: i32,
     container_id: Option<String>,
+    image_id: String,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    Waiting { reason: String, message: Option<String> },
-    Running { since: Timestamp },
+    Waiting {
+        reason: String,
+        message: Option<String>,
+    },
+    Running {
+        since: Timestamp,
+        /// Whether its startup probe has passed.
+        is_up: bool,
+        /// Whether its readiness probe passes.
+        is_ready: bool,
+    },
     Terminated(Termination),
 }
 
@@ -117,6 +127,7 @@ impl ContainerRecord {
             last: None,
             restarts: 0,
             container_id: None,
+            image_id: String::new(),
         }
     }
 
@@ -127,8 +138,12 @@ impl ContainerRecord {
         }
     }
 
-    fn is_running(&self) -> bool {
-        matches!(self.state, State::Running { .. })
+    fn is_up(&self) -> bool {
+        matches!(self.state, State::Running { is_up: true, .. })
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.state, State::Running { is_ready: true, .. })
     }
 
     fn never_started(&self) -> bool {
@@ -205,7 +220,7 @@ impl PodRecord {
     }
 
     /// Records that a process runs.
-    pub(super) fn running(&mut self, slot: Slot, container_id: String, now: Timestamp) {
+    pub(super) fn running(&mut self, slot: Slot, container_id: String, image_id: String, now: Timestamp) {
         let record = self.slot_mut(slot);
         if let State::Terminated(termination) = &record.state {
             record.last = Some(termination.clone());
@@ -214,7 +229,34 @@ impl PodRecord {
             record.restarts += 1;
         }
         record.container_id = Some(container_id);
-        record.state = State::Running { since: now };
+        record.image_id = image_id;
+        record.state = State::Running { since: now, is_up: true, is_ready: true };
+    }
+
+    /// Records that probes decide whether a container that runs has started and is ready.
+    pub(super) fn probed(&mut self, slot: Slot) {
+        if let State::Running { is_up, is_ready, .. } = &mut self.slot_mut(slot).state {
+            (*is_up, *is_ready) = (false, false);
+        }
+    }
+
+    /// Records that a container has started.
+    pub(super) fn started(&mut self, slot: Slot) {
+        if let State::Running { is_up, .. } = &mut self.slot_mut(slot).state {
+            *is_up = true;
+        }
+    }
+
+    /// Records whether a container is ready.
+    pub(super) fn ready(&mut self, slot: Slot, ready: bool) {
+        if let State::Running { is_ready, .. } = &mut self.slot_mut(slot).state {
+            *is_ready = ready;
+        }
+    }
+
+    /// Whether this container runs and has started.
+    pub(super) fn is_up(&self, slot: Slot) -> bool {
+        self.slot(slot).is_up()
     }
 
     /// Records that a process ended or could not be started.
@@ -318,12 +360,12 @@ impl PodRecord {
         let ready = match phase {
             Phase::Succeeded => Verdict::no("PodCompleted", String::new()),
             Phase::Failed => Verdict::no("PodFailed", String::new()),
-            _ if self.main.iter().all(ContainerRecord::is_running) => Verdict::yes(),
+            _ if self.main.iter().all(ContainerRecord::is_ready) => Verdict::yes(),
             _ => Verdict::no(
                 "ContainersNotReady",
                 format!(
                     "containers with unready status: [{}]",
-                    names(spec, &self.main, Slot::Main, |r| !r.is_running())
+                    names(spec, &self.main, Slot::Main, |r| !r.is_ready())
                 ),
             ),
         };
@@ -401,14 +443,13 @@ fn statuses(
         core::ContainerStatus {
             name: container.name.clone(),
             image: container.image.clone(),
-            // No image is pulled, so there is no image id.
-            image_id: String::new(),
+            image_id: record.image_id.clone(),
             container_id: record.container_id.clone(),
-            ready: record.is_running()
+            ready: record.is_ready()
                 && (matches!(slot(index), Slot::Main(_))
                     || spec.restart_policy(slot(index)) == RestartPolicy::Always)
                 || done,
-            started: Some(record.is_running()),
+            started: Some(record.is_up()),
             restart_count: record.restarts,
             state: Some(state(&record.state, record)),
             last_state: record.last.as_ref().map(|last| terminated(last, record)),
@@ -427,7 +468,7 @@ fn state(state: &State, record: &ContainerRecord) -> core::ContainerState {
             }),
             ..Default::default()
         },
-        State::Running { since } => core::ContainerState {
+        State::Running { since, .. } => core::ContainerState {
             running: Some(core::ContainerStateRunning { started_at: Some(Time(*since)) }),
             ..Default::default()
         },
@@ -484,12 +525,12 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let mut record = PodRecord::new(&spec, now);
         assert_eq!(record.phase(&spec), Phase::Pending);
-        record.running(Slot::Init(0), "id".into(), now);
+        record.running(Slot::Init(0), "id".into(), String::new(), now);
         assert_eq!(record.phase(&spec), Phase::Pending);
         record.terminated(Slot::Init(0), ended(0));
-        record.running(Slot::Main(0), "id".into(), now);
+        record.running(Slot::Main(0), "id".into(), String::new(), now);
         assert_eq!(record.phase(&spec), Phase::Pending, "b has not started");
-        record.running(Slot::Main(1), "id".into(), now);
+        record.running(Slot::Main(1), "id".into(), String::new(), now);
         assert_eq!(record.phase(&spec), Phase::Running);
         assert_eq!(condition(&record.to_status(&spec, &[], now), "Ready").status, "True");
         record.terminated(Slot::Main(0), ended(0));
@@ -508,7 +549,7 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let mut record = PodRecord::new(&spec, now);
         for attempt in 0..3 {
-            record.running(Slot::Main(0), "id".into(), now);
+            record.running(Slot::Main(0), "id".into(), String::new(), now);
             record.terminated(Slot::Main(0), ended(7));
             if attempt > 0 {
                 record.waiting(Slot::Main(0), "CrashLoopBackOff", "back-off".into());
@@ -528,7 +569,7 @@ mod tests {
         let spec = spec(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
         let later = Timestamp::from_second(60).unwrap();
         let mut record = PodRecord::new(&spec, Timestamp::UNIX_EPOCH);
-        record.running(Slot::Main(0), "id".into(), Timestamp::UNIX_EPOCH);
+        record.running(Slot::Main(0), "id".into(), String::new(), Timestamp::UNIX_EPOCH);
         let running = record.to_status(&spec, &[], Timestamp::UNIX_EPOCH);
         record.terminated(Slot::Main(0), ended(0));
         record.finish(later);

@@ -1,5 +1,6 @@
 //! The order to stop processes: first a request (SIGTERM), then force (SIGKILL).
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -27,6 +28,19 @@ impl StopOrder {
             }
             earlier
         });
+    }
+
+    /// Passes this order on, as soon as it is given and whenever it becomes earlier.
+    pub(super) async fn forward_to(&self, to: &Self) -> Infallible {
+        let mut order = self.0.subscribe();
+        loop {
+            if let Some(deadline) = *order.borrow_and_update() {
+                to.request_until(deadline);
+            }
+            if order.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// When the stop is forced; `None` before the first request.
@@ -93,6 +107,23 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         order.request(Duration::from_secs(4));
         assert_eq!(expired.await.unwrap().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_order_is_passed_on_and_so_is_an_earlier_one() {
+        let (first, second) = (StopOrder::default(), StopOrder::default());
+        let start = Instant::now();
+        let orders = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            first.request(Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            first.request(Duration::from_secs(3));
+            second.signal().expired().await;
+        };
+        tokio::select! {
+            never = first.forward_to(&second) => match never {},
+            () = orders => assert_eq!(start.elapsed().as_secs(), 5),
+        }
     }
 
     #[tokio::test(start_paused = true)]

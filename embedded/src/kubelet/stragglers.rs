@@ -88,7 +88,7 @@ pub(super) fn identity(process: u32) -> Option<String> {
 }
 
 /// Whether the process with this [`identity`] has certainly ended. Nothing is known of other process namespaces.
-fn has_ended(identity: &str) -> bool {
+pub(super) fn has_ended(identity: &str) -> bool {
     let parse = || {
         let (process, start) = identity.strip_prefix(&namespace()?)?.strip_prefix(':')?.split_once(':')?;
         Some((process.parse::<u32>().ok()?, start.parse::<u64>().ok()?))

@@ -1,8 +1,8 @@
 //! Volumes as directories of this host.
 //!
-//! A process cannot have its own mounts without root. Instead, every volume is a directory, and each
-//! container of the pod finds its path in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes
-//! `_`). Where a container would look elsewhere, [`super::refusals`] refuses the pod.
+//! A container of an engine has them mounted at their paths. A process cannot have its own mounts without root. Instead, it
+//! finds the path of each in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes `_`). Where it would look
+//! elsewhere, [`super::refusals`] refuses the pod.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -17,9 +17,16 @@ use super::pod::{Pod, Volume};
 use super::pod_folder::PodFolder;
 use super::refusals::FAILED_MOUNT;
 use super::setup::SetupError;
+use super::worker::Worker;
 
 /// Permissions of files without a mode of their own, as the API server defaults them.
 const DEFAULT_MODE: i32 = 0o644;
+
+/// Permissions that a pod's `fsGroup` adds to files.
+const GROUP_READS: u32 = 0o040;
+/// Permissions of the folder of a volume that the pod fills, and of another.
+const WRITTEN_BY_ALL: u32 = 0o777;
+const READ_BY_ALL: u32 = 0o755;
 
 /// The files of a volume, by relative path.
 type Files = BTreeMap<String, VolumeFile>;
@@ -38,25 +45,33 @@ impl VolumeFile {
     }
 }
 
-/// Creates the pod's volumes in its folder and returns the variables with their paths.
-pub(super) async fn prepare(
-    client: &PodClient,
-    pod: &Pod,
-    folder: &PodFolder,
-) -> Result<Variables, SetupError> {
-    let mut variables = Variables::new();
+/// The paths of a pod's volumes on this host, by the volumes' names.
+pub(super) type Volumes = BTreeMap<String, PathBuf>;
+
+/// The variables with the paths of volumes.
+pub(super) fn variables(volumes: &Volumes) -> Variables {
+    let variable = |(name, path): (&String, &PathBuf)| (variable(name), path.to_string_lossy().into_owned());
+    volumes.iter().map(variable).collect()
+}
+
+/// Creates the pod's volumes: in its folder, unless they outlive it.
+pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
+    let Worker { client, pod, folder, context, .. } = worker;
+    let mut volumes = Volumes::new();
     for volume in &pod.spec.volumes {
-        let path = match &volume.host_path {
-            Some(host) => on_host(host).await?,
-            None => {
-                let files = files(client, pod, volume).await?;
-                fill(folder, volume.name.clone(), files).await?;
-                folder.volume_path(&volume.name)
-            }
+        let path = if let Some(host) = &volume.host_path {
+            on_host(host).await?
+        } else if let Some(source) = &volume.persistent_volume_claim {
+            let claim = client.bound_claim(&source.claim_name).await?;
+            context.claims.provide(context.pods.path(), &claim).await?
+        } else {
+            let files = files(client, pod, volume).await?;
+            fill(folder, volume.name.clone(), files, pod.spec.security_context.fs_group).await?;
+            folder.volume_path(&volume.name)
         };
-        variables.insert(variable(&volume.name), path.to_string_lossy().into_owned());
+        volumes.insert(volume.name.clone(), path);
     }
-    Ok(variables)
+    Ok(volumes)
 }
 
 /// A path of this host, once it is as the pod wants it.
@@ -74,7 +89,9 @@ pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
         || volume.config_map.is_some()
         || volume.secret.is_some()
         || volume.downward_api.is_some()
-        || volume.projected.is_some();
+        || volume.projected.is_some()
+        || volume.persistent_volume_claim.is_some()
+        || volume.ephemeral.is_some();
     let kind = volume.other.keys().next().map_or("unknown", String::as_str);
     (!is_folder).then(|| {
         (kind, format!("volume {:?}: a {kind} volume is not supported by the local kubelet", volume.name))
@@ -88,7 +105,7 @@ pub(super) fn variable(volume: &str) -> String {
 
 /// The files of a volume; `None` if the pod itself fills it.
 async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<Files>, SetupError> {
-    let files = if volume.empty_dir.is_some() {
+    let files = if volume.empty_dir.is_some() || volume.ephemeral.is_some() {
         return Ok(None);
     } else if let Some(source) = &volume.config_map {
         let data = client.config_map(&source.name, source.optional.unwrap_or(false)).await?;
@@ -176,16 +193,29 @@ fn downward(
 }
 
 /// Makes the folder of a volume. One with files is made again, because containers may have changed it.
-async fn fill(folder: &PodFolder, volume: String, files: Option<Files>) -> Result<(), SetupError> {
+/// Its group is that of the pod's `fsGroup`, where this process may give it away.
+async fn fill(
+    folder: &PodFolder,
+    volume: String,
+    files: Option<Files>,
+    group: Option<i64>,
+) -> Result<(), SetupError> {
     let (pod, name) = (folder.clone(), volume.clone());
+    let group = group.and_then(|group| u32::try_from(group).ok());
     let filled = tokio::task::spawn_blocking(move || {
         let volumes = pod.volumes()?;
         if files.is_some() {
             volumes.remove(&name)?;
         }
         let folder = volumes.enter_or_create(&name)?;
+        let group_reads = if group.is_some() { GROUP_READS } else { 0 };
         for (path, file) in files.iter().flatten() {
-            folder.write(path, &file.content, file.mode)?;
+            folder.write(path, &file.content, file.mode | group_reads)?;
+        }
+        // Nobody else enters the pod's own folder, but its containers may run as any user.
+        folder.set_mode(if files.is_some() { READ_BY_ALL } else { WRITTEN_BY_ALL })?;
+        if let Some(group) = group {
+            folder.give_to_group(group)?;
         }
         Ok::<_, std::io::Error>(())
     });
@@ -225,7 +255,7 @@ mod tests {
         let twice = [item("a", "x", None), item("a", "y", None)];
         assert_eq!(select(Some(data.clone()), Some(&twice), "m", None).unwrap().len(), 2);
         let missing = select(Some(data), Some(&[item("c", "x", None)]), "m", None);
-        assert!(matches!(missing, Err(SetupError::Missing(_))));
+        assert!(matches!(missing, Err(SetupError::Missing { .. })));
     }
 
     #[test]

@@ -1,30 +1,37 @@
 //! The lifecycle of one pod on this node, from assignment to removal.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use super::claims::Claims;
 use super::client::PodClient;
-use super::environment::Variables;
+use super::engine::{Engine, Network};
 use super::events::Events;
+use super::gpus::Gpus;
 use super::leftovers::Leftovers;
 use super::logs::LogIndex;
+use super::manager::Seat;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
+use super::pod_names::Named;
 use super::restart_delays::RestartDelays;
-use super::setup::SetupError;
+use super::runtime::Run;
+use super::setup::{PodSetup, SetupError};
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::workspace::Workspace;
-use super::{KubeletMode, refusals, reporter, runtime, volumes};
+use super::{KubeletMode, attend, pod_names, refusals, reporter, runtime, volumes};
 use crate::restarts::Restarts;
+use crate::time::from_now;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
@@ -36,15 +43,30 @@ pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
+    pub(super) claims: Claims,
     pub(super) workspace: Workspace,
     pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
+    /// Events of the scheduler.
+    pub(super) scheduler_events: Events,
+    pub(super) gpus: Gpus,
     pub(super) stragglers: Stragglers,
     /// Runs processes; absent if there are none.
     pub(super) supervisor: Option<Arc<Supervisor>>,
     /// Cancelled when the kubelet stops.
     pub(super) closing: CancellationToken,
+}
+
+impl Context {
+    /// Ends what another kubelet has left running of a pod.
+    pub(super) async fn kill_left(&self, pod_uid: &str) {
+        match &self.mode {
+            KubeletMode::Process => self.stragglers.kill(pod_uid).await,
+            KubeletMode::Containers(engine) => engine.remove_pod(pod_uid).await,
+            KubeletMode::Simulated => {}
+        }
+    }
 }
 
 /// The desired state of a pod.
@@ -76,9 +98,10 @@ pub(super) async fn run_pod(
     pod: Arc<Pod>,
     taken_over: bool,
     wanted: watch::Receiver<Wanted>,
-    mut permit: Option<OwnedSemaphorePermit>,
+    seat: Seat,
 ) {
     let key = PodKey::of(&pod);
+    let mut seat = Some(seat);
     let mut restarts = Restarts::of(format!("the worker of pod {key}"), &context.closing);
     loop {
         let is_restart = restarts.count() > 0;
@@ -89,7 +112,7 @@ pub(super) async fn run_pod(
                 let client = PodClient::new(context.client.clone(), key.clone());
                 pod = client.read().await.map_or(pod, Arc::new);
             }
-            run_pod_once(&context, pod, taken_over || is_restart, wanted.clone(), &mut permit).await;
+            run_pod_once(&context, pod, taken_over || is_restart, wanted.clone(), &mut seat).await;
         };
         if restarts.run(run).await.is_some() {
             return;
@@ -102,16 +125,16 @@ async fn run_pod_once(
     pod: Arc<Pod>,
     taken_over: bool,
     wanted: watch::Receiver<Wanted>,
-    permit: &mut Option<OwnedSemaphorePermit>,
+    seat: &mut Option<Seat>,
 ) {
     let key = PodKey::of(&pod);
     let client = PodClient::new(context.client.clone(), key.clone());
     let left = if taken_over { Leftovers::of(context.pods.of(&key)).await } else { Leftovers::default() };
     context.logs.add_pod(&key, &left);
     let worker = Arc::new(Worker::new(Arc::clone(context), pod, &left, client.clone()));
-    if taken_over && context.mode == KubeletMode::Process {
-        // If the previous kubelet was killed, it may have left processes behind.
-        context.stragglers.kill(&key.uid).await;
+    if taken_over {
+        // If the previous kubelet was killed, it may have left something behind.
+        context.kill_left(&key.uid).await;
     }
     let conditions = worker.pod.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let report = reporter::report(&client, &worker.pod.spec, conditions, worker.record.subscribe());
@@ -123,7 +146,7 @@ async fn run_pod_once(
         }
     };
     tokio::join!(worker.run(wanted.clone()), reporting);
-    *permit = None;
+    *seat = None;
 
     await_removal(context, &client, &key, wanted).await;
 }
@@ -212,7 +235,7 @@ impl Worker {
                 }
             }
         }
-        if self.context.mode == KubeletMode::Process {
+        if matches!(self.context.mode, KubeletMode::Process) {
             self.context.stragglers.kill(&self.key.uid).await;
         }
         self.record.send_modify(|record| record.finish(Timestamp::now()));
@@ -251,41 +274,50 @@ impl Worker {
         if self.over {
             return;
         }
-        let Some(volumes) = self.volumes().await else { return };
-        let volumes = Arc::new(volumes);
+        let Some(setup) = self.setup().await else { return };
+        let setup = Arc::new(setup);
         let mut sidecars = JoinSet::new();
-        if self.run_init_containers(&volumes, &mut sidecars).await {
+        if self.run_init_containers(&setup, &mut sidecars).await {
             let main = (0..self.pod.spec.containers.len()).map(Slot::Main);
-            join_all(main.map(|slot| self.run_container(slot, &volumes, &self.stop))).await;
+            join_all(main.map(|slot| self.run_container(slot, &setup, &self.stop))).await;
         }
         match self.stop.deadline() {
-            Some(deadline) => self.stop_sidecars.request_until(deadline),
+            // The main containers may have taken all the time.
+            Some(deadline) => self.stop_sidecars.request_until(deadline.max(from_now(SHUTDOWN_GRACE))),
             None => self.stop_sidecars.request(self.pod.spec.grace()),
         }
         while let Some(ended) = sidecars.join_next().await {
             propagate_panic(ended);
+        }
+        if let Some(PodSetup { sandbox: Some(sandbox), .. }) = Arc::into_inner(setup) {
+            sandbox.remove().await;
         }
     }
 
     /// Runs the init containers in sequence; `true` if the main containers may start.
     async fn run_init_containers(
         self: &Arc<Self>,
-        volumes: &Arc<Variables>,
+        setup: &Arc<PodSetup>,
         sidecars: &mut JoinSet<()>,
     ) -> bool {
         for slot in (0..self.pod.spec.init_containers.len()).map(Slot::Init) {
             if self.pod.spec.is_sidecar(slot) {
-                let (worker, volumes) = (Arc::clone(self), Arc::clone(volumes));
+                let (worker, setup) = (Arc::clone(self), Arc::clone(setup));
                 sidecars.spawn(async move {
-                    worker.run_container(slot, &volumes, &worker.stop_sidecars).await;
+                    worker.run_container(slot, &setup, &worker.stop_sidecars).await;
                 });
                 let mut record = self.record.subscribe();
+                let starts_slowly = attend::starts_slowly(self.pod.spec.container(slot));
+                let is_up = |record: &PodRecord| match starts_slowly {
+                    true => record.is_up(slot),
+                    false => record.has_started(slot),
+                };
                 tokio::select! {
-                    _ = record.wait_for(|record| record.has_started(slot)) => {}
+                    _ = record.wait_for(|record| is_up(record)) => {}
                     () = self.stopped() => return false,
                     Some(ended @ Err(_)) = sidecars.join_next() => propagate_panic(ended),
                 }
-            } else if !self.run_container(slot, volumes, &self.stop).await {
+            } else if !self.run_container(slot, setup, &self.stop).await {
                 return false;
             }
         }
@@ -297,7 +329,7 @@ impl Worker {
     }
 
     /// Runs one container, with restarts according to its policy; `true` if it finally succeeded.
-    async fn run_container(&self, slot: Slot, volumes: &Variables, stop: &StopOrder) -> bool {
+    async fn run_container(&self, slot: Slot, setup: &PodSetup, stop: &StopOrder) -> bool {
         let policy = self.pod.spec.restart_policy(slot);
         let (starts, succeeded) = {
             let record = self.record.borrow();
@@ -309,16 +341,17 @@ impl Worker {
         }
         let mut delays = RestartDelays::default();
         for attempt in starts.. {
-            let Some(termination) = self.run_once(slot, attempt, volumes, stop).await else { return false };
-            let succeeded = termination.succeeded();
+            let Some(run) = self.run_once(slot, attempt, setup, stop).await else { return false };
+            let Run { termination, is_killed } = run;
+            let (succeeded, exit_code) = (termination.succeeded(), termination.exit_code);
             let ran_for = termination
                 .started_at
                 .and_then(|start| Duration::try_from(termination.finished_at.duration_since(start)).ok());
             self.record.send_modify(|record| record.terminated(slot, termination));
-            let over = match policy {
-                RestartPolicy::Never => true,
-                RestartPolicy::OnFailure => succeeded,
-                RestartPolicy::Always => false,
+            // What a probe has ended goes on, whatever its exit code is.
+            let over = match is_killed {
+                true => policy == RestartPolicy::Never,
+                false => !self.pod.spec.restarts(slot, exit_code),
             };
             if over || stop.deadline().is_some() {
                 return succeeded;
@@ -348,27 +381,52 @@ impl Worker {
     }
 
     /// Runs one container once; `None` if it will never start.
-    async fn run_once(
-        &self,
-        slot: Slot,
-        attempt: u32,
-        volumes: &Variables,
-        stop: &StopOrder,
-    ) -> Option<Termination> {
-        let launch = self.await_setup(Some(slot), stop, || runtime::prepare(self, slot, volumes)).await?;
-        Some(runtime::run(self, slot, attempt, launch, stop).await)
+    async fn run_once(&self, slot: Slot, attempt: u32, setup: &PodSetup, stop: &StopOrder) -> Option<Run> {
+        let prepare = || runtime::prepare(self, slot, attempt, setup);
+        let launch = self.await_setup(Some(slot), stop, prepare).await?;
+        Some(runtime::run(self, slot, attempt, setup, launch, stop).await)
     }
 
-    /// Creates the pod's volumes; `None` if the pod, or a volume of it, is impossible here.
-    async fn volumes(&self) -> Option<Variables> {
-        if self.context.mode == KubeletMode::Simulated {
-            return Some(Variables::new());
-        }
-        if let Some(refusal) = refusals::of(&self.pod.spec).into_iter().next() {
+    /// Makes what the pod's containers share; `None` if the pod, or a volume of it, is impossible here.
+    async fn setup(&self) -> Option<PodSetup> {
+        let (refusals, engine) = match &self.context.mode {
+            KubeletMode::Process => (refusals::of_processes(&self.pod.spec), None),
+            KubeletMode::Containers(engine) => (refusals::of_containers(&self.pod.spec), Some(engine)),
+            KubeletMode::Simulated => return Some(PodSetup::default()),
+        };
+        if let Some(refusal) = refusals.into_iter().next() {
             self.refuse(None, refusal.reason, refusal.message).await;
             return None;
         }
-        self.await_setup(None, &self.stop, || volumes::prepare(&self.client, &self.pod, &self.folder)).await
+        let volumes = || volumes::prepare(self);
+        let volumes = self.await_setup(None, &self.stop, volumes).await?;
+        let Some(engine) = engine else { return Some(PodSetup { volumes, ..PodSetup::default() }) };
+        let network = self.await_setup(None, &self.stop, || self.network(engine)).await?;
+        let make = || engine.sandbox(&self.key, &self.pod.spec, network.as_ref());
+        let sandbox = self.await_setup(None, &self.stop, make).await?;
+        Some(PodSetup { volumes, network, sandbox })
+    }
+
+    /// The place of the pod in a network, if its namespace has Services: pods find each other by name there.
+    async fn network(&self, engine: &Engine) -> Result<Option<Network>, SetupError> {
+        let spec = &self.pod.spec;
+        if spec.host_network {
+            return Ok(None);
+        }
+        let services = self.client.services().await?;
+        if services.is_empty() {
+            return Ok(None);
+        }
+        let names = pod_names::of(
+            Named {
+                namespace: &self.key.namespace,
+                labels: self.pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()),
+                hostname: spec.hostname.as_ref().unwrap_or(&self.key.name),
+                subdomain: spec.subdomain.as_deref().unwrap_or_default(),
+            },
+            &services,
+        );
+        engine.network(&self.key.namespace, names).await.map(Some)
     }
 
     /// Repeats the preparations until they succeed; `None` if they never will, or if a stop is requested.
@@ -395,22 +453,29 @@ impl Worker {
                     self.refuse(slot, reason, message).await;
                     return None;
                 }
-                Err(SetupError::Missing(message)) if reported.as_ref() != Some(&message) => {
-                    let reason =
-                        if slot.is_some() { "CreateContainerConfigError" } else { "ContainerCreating" };
-                    let first = slot.unwrap_or(Slot::Main(0));
-                    self.record.send_modify(|record| record.waiting(first, reason, message.clone()));
-                    let event = if slot.is_some() { "Failed" } else { refusals::FAILED_MOUNT };
-                    self.context.events.warn(&self.key, event, &message).await;
-                    reported = Some(message);
+                Err(SetupError::Missing { reason, message }) => {
+                    if reported.as_ref() != Some(&message) {
+                        self.report_wait(slot, reason, &message).await;
+                        reported = Some(message);
+                    }
                 }
-                Err(SetupError::Missing(_)) => {}
             }
             tokio::select! {
                 () = stop.requested() => return None,
                 () = tokio::time::sleep(RETRY_INTERVAL) => {}
             }
         }
+    }
+
+    /// Says what the pod, or one container, waits for.
+    async fn report_wait(&self, slot: Option<Slot>, reason: Option<&'static str>, message: &str) {
+        let (shown, event) = match slot {
+            Some(_) => (reason.unwrap_or(refusals::CONFIG_ERROR), "Failed"),
+            None => ("ContainerCreating", reason.unwrap_or(refusals::FAILED_MOUNT)),
+        };
+        let first = slot.unwrap_or(Slot::Main(0));
+        self.record.send_modify(|record| record.waiting(first, shown, message.to_owned()));
+        self.context.events.warn(&self.key, event, message).await;
     }
 
     /// Fails the pod because it, or one container, requires something that this kubelet does not support.

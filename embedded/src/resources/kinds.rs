@@ -2,9 +2,9 @@
 
 use super::{Columns, Deletion, Field, Resource, Subresource, UnknownField};
 use crate::rules::{
-    CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy, LeaseStrategy,
-    MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, RoleBindingStrategy, RoleStrategy,
-    ServiceStrategy, Strategy, WorkloadStrategy,
+    ClaimStrategy, CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy,
+    LeaseStrategy, MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, RoleBindingStrategy,
+    RoleStrategy, ServiceStrategy, Strategy, WorkloadStrategy,
 };
 
 const ALL_VERBS: &[&str] =
@@ -195,6 +195,16 @@ pub(crate) static RESOURCES: &[Resource] = &[
         empty: r#","spec":{},"status":{}"#,
         columns: Columns::Node,
         strategy: &MetadataStrategy { namespaced: false, status_on_create: true },
+        ..COMMON
+    },
+    Resource {
+        kind: "PersistentVolumeClaim",
+        plural: "persistentvolumeclaims",
+        singular: "persistentvolumeclaim",
+        short_names: &["pvc"],
+        subresources: &[STATUS],
+        empty: r#","spec":{"resources":{}},"status":{}"#,
+        strategy: &ClaimStrategy,
         ..COMMON
     },
     Resource {

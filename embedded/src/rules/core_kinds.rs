@@ -14,7 +14,7 @@ const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
 /// Keeps the part of an object that a write to this subresource cannot change.
-fn keep_other_part(subresource: Subresource, old: &Value, new: &mut Value) {
+pub(super) fn keep_other_part(subresource: Subresource, old: &Value, new: &mut Value) {
     let kept = if subresource == Subresource::Status { "spec" } else { "status" };
     match &old[kept] {
         Value::Null => drop(as_object(new).remove(kept)),
@@ -22,14 +22,14 @@ fn keep_other_part(subresource: Subresource, old: &Value, new: &mut Value) {
     }
 }
 
-fn validated(object: &Value, rule: MetadataRule, rules: impl FnOnce(&mut Causes)) -> Vec<Cause> {
+pub(super) fn validated(object: &Value, rule: MetadataRule, rules: impl FnOnce(&mut Causes)) -> Vec<Cause> {
     let mut causes = Causes::default();
     metadata::validate(&mut causes, object, rule);
     rules(&mut causes);
     causes.into_vec()
 }
 
-fn validated_update(old: &Value, new: &Value, rules: impl FnOnce(&mut Causes)) -> Vec<Cause> {
+pub(super) fn validated_update(old: &Value, new: &Value, rules: impl FnOnce(&mut Causes)) -> Vec<Cause> {
     let mut causes = Causes::default();
     metadata::validate_update(&mut causes, old, new, |_| {}, rules);
     causes.into_vec()

@@ -4,6 +4,7 @@
 //! is a pure function over JSON values.
 
 pub mod apply;
+mod claim;
 mod core_kinds;
 mod cronjob;
 pub mod decode;
@@ -18,7 +19,7 @@ mod metadata;
 mod names;
 pub mod openapi;
 mod pod;
-mod quantity;
+pub(crate) mod quantity;
 mod rbac;
 #[cfg(test)]
 mod recordings;
@@ -28,6 +29,7 @@ pub mod schema;
 
 use serde_json::Value;
 
+pub use claim::ClaimStrategy;
 pub use core_kinds::{DataStrategy, MetadataStrategy, NamespaceStrategy, ServiceStrategy};
 pub use cronjob::CronJobStrategy;
 pub use event::{CoreEventStrategy, EventStrategy};

@@ -80,6 +80,17 @@ impl Quantity {
         Self { nanos: if self.is_negative() { -up } else { up }, ..self }
     }
 
+    /// The amount in thousandths, rounded up; 0 below zero.
+    pub(crate) fn thousandths(&self) -> u64 {
+        let nanos = self.nanos.max(0).unsigned_abs();
+        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether the amount is above zero.
+    pub(crate) fn is_positive(&self) -> bool {
+        self.nanos > 0
+    }
+
     /// Whether the amount is below zero.
     pub(crate) fn is_negative(&self) -> bool {
         self.nanos < 0

@@ -56,6 +56,7 @@ pub(crate) fn insert(
     if let Some(namespace) = namespace {
         namespaces::admit_creation(server, resource, namespace, &object)?;
     }
+    admission::complete(server, resource, &mut object)?;
     let generated = meta(&object, "name").is_empty() && !meta(&object, "generateName").is_empty();
     let mut attempts = if generated { NAME_ATTEMPTS } else { 1 };
     loop {

@@ -17,6 +17,7 @@ use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::console::note;
 use super::embedded::{private_directory, write_kubeconfig};
+use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletError, KubeletMode};
@@ -43,9 +44,11 @@ pub(super) struct ClusterArgs {
         default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
     )]
     page_listen: SocketAddr,
-    /// How pods run: as processes of this host, simulated without processes, or not at all.
-    #[arg(long, value_name = "MODE", default_value = "process")]
-    kubelet: KubeletChoice,
+    /// How pods run: as processes of this host, simulated without processes, or not at all [default: as --runtime says].
+    #[arg(long, value_name = "MODE")]
+    kubelet: Option<KubeletChoice>,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
     /// Run pods in the current directory, with your HOME and TMPDIR [default: in folders of their own].
     #[arg(long)]
     here: bool,
@@ -89,30 +92,66 @@ enum KubeletChoice {
     None,
 }
 
-impl KubeletChoice {
-    fn mode(self) -> Option<KubeletMode> {
+/// What becomes of the pods of a cluster.
+enum Pods {
+    Run(PodRuntime),
+    Simulated,
+    NotRun,
+}
+
+impl Pods {
+    /// The kubelet that runs them, if there is one.
+    fn kubelet(&self) -> Option<KubeletConfig> {
         match self {
-            Self::Process => Some(KubeletMode::Process),
-            Self::Simulated => Some(KubeletMode::Simulated),
-            Self::None => None,
+            Self::Run(runtime) => Some(runtime.kubelet()),
+            Self::Simulated => {
+                Some(KubeletConfig { mode: KubeletMode::Simulated, ..KubeletConfig::default() })
+            }
+            Self::NotRun => None,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Run(runtime) => runtime.describe(),
+            Self::Simulated => "simulated".to_owned(),
+            Self::NotRun => "not run".to_owned(),
         }
     }
 }
 
 impl ClusterArgs {
-    /// The kubelet, which `--api-only` leaves out.
-    fn kubelet(&self) -> KubeletChoice {
-        if self.api_only { KubeletChoice::None } else { self.kubelet }
+    /// What becomes of the pods: nothing with `--api-only`.
+    async fn pods(&self) -> Result<Pods, Failure> {
+        let runtime = match self.kubelet {
+            _ if self.api_only => return Ok(Pods::NotRun),
+            Some(KubeletChoice::None) => return Ok(Pods::NotRun),
+            Some(KubeletChoice::Simulated) => return Ok(Pods::Simulated),
+            Some(KubeletChoice::Process) if self.runtime.runtime == RuntimeChoice::Containers => {
+                return Err(Failure::bad_input(
+                    "--kubelet process and --runtime containers exclude each other: leave one of them out",
+                ));
+            }
+            Some(KubeletChoice::Process) => RuntimeChoice::Processes,
+            None => self.runtime.runtime,
+        };
+        let runtime = RuntimeArgs { runtime, ..self.runtime.clone() };
+        PodRuntime::choose(&runtime, self.here).await.map(Pods::Run)
+    }
+
+    /// Whether pods run what their Jobs say.
+    fn runs_pods(&self) -> bool {
+        !self.api_only && matches!(self.kubelet, None | Some(KubeletChoice::Process))
     }
 
     fn authentication(&self) -> Result<Authentication, Failure> {
         if self.insecure_no_token {
-            return match self.kubelet() {
-                KubeletChoice::Process => Err(Failure::bad_input(
+            return match self.runs_pods() {
+                true => Err(Failure::bad_input(
                     "--insecure-no-token: every user of this machine could start processes as you: requires \
                      --kubelet simulated, --kubelet none or --api-only",
                 )),
-                KubeletChoice::Simulated | KubeletChoice::None => Ok(Authentication::Anonymous),
+                false => Ok(Authentication::Anonymous),
             };
         }
         let Some(file) = &self.token_file else { return Ok(Authentication::Generated) };
@@ -153,8 +192,9 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     if args.insecure_no_token {
         note("WARNING: --insecure-no-token: every user of this machine may do everything in this cluster.");
     }
+    let pods = args.pods().await?;
     let mut interrupts = Interrupts::listen()?;
-    let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;
+    let mut cluster = Cluster::start(&args, server, pods).await.map_err(start_failure)?;
     // The reader of standard output may have closed it already.
     let mut output = std::io::stdout();
     let _written = writeln!(output, "{}", cluster.describe(output.is_terminal()));
@@ -204,24 +244,21 @@ struct Cluster {
     kubelet: Option<Kubelet>,
     server: ApiServer,
     kubeconfig: PathBuf,
-    pods: &'static str,
+    pods: Pods,
     // Removed on drop, with the kubeconfig in it.
     _directory: TempDir,
 }
 
 impl Cluster {
-    async fn start(args: &ClusterArgs, server: ApiServerConfig) -> anyhow::Result<Self> {
+    async fn start(args: &ClusterArgs, server: ApiServerConfig, pods: Pods) -> anyhow::Result<Self> {
         let directory = private_directory()?;
         let server = ApiServer::start(server).await?;
         let client = kube::Client::try_from(server.client_config())?;
-        let choice = args.kubelet();
-        let kubelet = match choice.mode() {
-            Some(mode) => {
+        let kubelet = match pods.kubelet() {
+            Some(config) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());
                 let data_dir = Some(embedded::absolute(&data_dir.join("pods")));
-                let workspace = embedded::workspace(args.here);
-                let config = KubeletConfig { mode, data_dir, workspace, ..KubeletConfig::default() };
-                Some(Kubelet::start(client, config).await?)
+                Some(Kubelet::start(client, KubeletConfig { data_dir, ..config }).await?)
             }
             None => None,
         };
@@ -239,11 +276,6 @@ impl Cluster {
             0 => None,
             _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone())?),
         };
-        let pods = match choice {
-            KubeletChoice::Process => "processes of this host; images are not pulled",
-            KubeletChoice::Simulated => "simulated",
-            KubeletChoice::None => "not run",
-        };
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
@@ -255,7 +287,7 @@ impl Cluster {
             self.server.secure_url(),
             self.replicas.describe(),
             page.unwrap_or_default(),
-            self.pods,
+            self.pods.describe(),
             embedded::absolute(&self.kubeconfig).display(),
         )
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -14,7 +15,6 @@ use crate::cli::pod_view::{ContainerStatus, PodView, RunState};
 /// Shows logs in the background.
 pub(in crate::cli) struct Followers<S> {
     client: kube::Client,
-    sink: S,
     /// One for each log that may be read at once.
     slots: Arc<Semaphore>,
     limit: usize,
@@ -24,14 +24,16 @@ pub(in crate::cli) struct Followers<S> {
     /// The newest run by pod UID and container.
     newest: HashMap<(String, String), u32>,
     tasks: JoinSet<io::Result<()>>,
+    sinks: PhantomData<S>,
 }
 
 impl<S: LogSink> Followers<S> {
     /// Reads at most `limit` logs at once; more wait for one to end.
-    pub(in crate::cli) fn new(client: kube::Client, sink: S, limit: usize) -> Self {
+    pub(in crate::cli) fn new(client: kube::Client, limit: usize) -> Self {
         let slots = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
         let (shown, newest) = (HashSet::new(), HashMap::new());
-        Self { client, sink, slots, limit, limit_noted: false, shown, newest, tasks: JoinSet::new() }
+        let (tasks, sinks) = (JoinSet::new(), PhantomData);
+        Self { client, slots, limit, limit_noted: false, shown, newest, tasks, sinks }
     }
 
     /// Shows the log of a container's newest run, unless it is or was shown. When runs in between were missed, that
@@ -42,6 +44,7 @@ impl<S: LogSink> Followers<S> {
         container: &ContainerStatus,
         extent: Extent,
         decoration: &Decoration,
+        sink: &S,
     ) {
         let state = match container.run_state() {
             RunState::NotStarted => return,
@@ -53,12 +56,12 @@ impl<S: LogSink> Followers<S> {
         let newest = self.newest.insert((run.key.pod_uid.clone(), run.key.container.clone()), number);
         if newest.is_some_and(|newest| newest + 1 < number) {
             let key = RunKey { restart_count: number - 1, ..run.key.clone() };
-            self.start(ContainerRun { key, state: Progress::Previous, ..run.clone() }, decoration);
+            self.start(ContainerRun { key, state: Progress::Previous, ..run.clone() }, decoration, sink);
         }
-        self.start(run, decoration);
+        self.start(run, decoration, sink);
     }
 
-    fn start(&mut self, mut run: ContainerRun, decoration: &Decoration) {
+    fn start(&mut self, mut run: ContainerRun, decoration: &Decoration, sink: &S) {
         if !self.shown.insert(run.key.clone()) {
             return;
         }
@@ -66,11 +69,11 @@ impl<S: LogSink> Followers<S> {
         if free.is_err() && !self.limit_noted {
             self.limit_noted = true;
             let limit = self.limit;
-            self.sink.note(&format!(
+            sink.note(&format!(
                 "{limit} logs are read at once; others wait until one of them ends (--max-log-requests)"
             ));
         }
-        let (slots, sink, decoration) = (self.slots.clone(), self.sink.clone(), decoration.clone());
+        let (slots, sink, decoration) = (self.slots.clone(), sink.clone(), decoration.clone());
         self.tasks.spawn(async move {
             let _slot = match free {
                 Ok(slot) => Some(slot),
@@ -95,6 +98,16 @@ impl<S: LogSink> Followers<S> {
             Some(ended) => ended.unwrap_or(Ok(())),
             None => std::future::pending().await,
         }
+    }
+
+    /// Waits until each log has been shown, whatever becomes of the others. Returns why some could not be.
+    pub(in crate::cli) async fn finish_each(&mut self) -> Vec<io::Error> {
+        let mut errors = Vec::new();
+        while let Some(ended) = self.tasks.join_next().await {
+            // A task that panicked has said so.
+            errors.extend(ended.unwrap_or(Ok(())).err());
+        }
+        errors
     }
 
     /// Waits until all logs have been shown.

@@ -25,7 +25,8 @@ pub(super) use self::followers::Followers;
 use self::followers::run as newest_run;
 pub(super) use self::lines::Decoration;
 use self::output::Output;
-use self::selection::{Selection, container_names, index, prefix};
+pub(super) use self::selection::index;
+use self::selection::{Selection, container_names, prefix};
 use super::connection::ConnectionArgs;
 use super::job_phase::JobPhase;
 use super::lists::objects;
@@ -178,7 +179,7 @@ impl Printer {
     /// Prints logs as they come until the Job has ended or is deleted, and all logs are complete.
     async fn follow(mut self) -> Result<(), Failure> {
         let limit = self.args.max_log_requests as usize;
-        let mut followers = Followers::new(self.client.clone(), self.output, limit);
+        let mut followers = Followers::new(self.client.clone(), limit);
         let this = watcher::Config::default().fields(&format!("metadata.name={}", self.args.job));
         let mut jobs = events(self.jobs.clone(), this);
         let mut pods = events(self.pods.clone(), watcher::Config::default().labels(&self.label()));
@@ -213,7 +214,7 @@ impl Printer {
     fn observe(&mut self, followers: &mut Followers<Output>, pod: &PodView, first: bool) {
         for container in self.selection.clone().containers(pod) {
             let decoration = self.decoration(pod, container);
-            followers.follow(pod, container, self.extent(first), &decoration);
+            followers.follow(pod, container, self.extent(first), &decoration, &self.output);
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) fn container_names(job: &Job) -> BTreeSet<&str> {
 }
 
 /// The completion index of a pod.
-pub(super) fn index(pod: &PodView) -> Option<u32> {
+pub(in crate::cli) fn index(pod: &PodView) -> Option<u32> {
     pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok()
 }
 

@@ -6,14 +6,30 @@ use serde_json::Value;
 
 use super::view::is_ours;
 use super::{Host, preflight};
-use crate::cli::embedded::workspace;
 use yardmaster_embedded::BODY_LIMIT;
 use yardmaster_embedded::rules::{Cause, job_of_manifest, refusals_of_pods};
 
-/// The fields that an API server refuses; or, if there are none, those that this machine cannot give the pods. Each has a text that
-/// names it.
-pub(super) fn problems(job: &Value, host: Host) -> Vec<(String, String)> {
-    let mut problems: Vec<_> = too_large(job).into_iter().chain(problems_of_fields(job, host)).collect();
+/// A field that keeps a Job from running.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Problem {
+    /// Its path.
+    pub(super) field: String,
+    /// What is wrong, with the path.
+    pub(super) text: String,
+    /// Kind and name of the object of the Job's namespace that is missing, if that is what is wrong.
+    pub(super) missing: Option<(&'static str, String)>,
+}
+
+impl Problem {
+    fn new((field, text): (String, String)) -> Self {
+        Self { field, text, missing: None }
+    }
+}
+
+/// The fields that an API server refuses; or, if there are none, those that this machine cannot give the pods.
+pub(super) fn problems(job: &Value, host: &Host) -> Vec<Problem> {
+    let mut problems: Vec<_> =
+        too_large(job).map(Problem::new).into_iter().chain(problems_of_fields(job, host)).collect();
     // Kubernetes checks some values twice, as those of both labels with the name of the Job.
     let mut told = HashSet::new();
     problems.retain(|problem| told.insert(problem.clone()));
@@ -29,19 +45,22 @@ fn too_large(job: &Value) -> Option<(String, String)> {
     (size > BODY_LIMIT).then(|| (String::new(), problem))
 }
 
-fn problems_of_fields(manifest: &Value, host: Host) -> Vec<(String, String)> {
+fn problems_of_fields(manifest: &Value, host: &Host) -> Vec<Problem> {
+    let refused = |cause| Problem::new(named(manifest, cause));
     let job = match job_of_manifest(manifest) {
         Ok(job) => job,
-        Err(causes) => return causes.into_iter().map(|cause| named(manifest, cause)).collect(),
+        Err(causes) => return causes.into_iter().map(refused).collect(),
     };
-    let Host::ThisMachine { here } = host else { return Vec::new() };
+    let Host::ThisMachine(runtime) = host else { return Vec::new() };
     // The pods of another controller's Job are nobody's here.
     if !job["spec"]["managedBy"].as_str().is_none_or(is_ours) {
         return Vec::new();
     }
-    let found = owners(&job).into_iter().chain(preflight::problems(&job, workspace(here)));
-    let found = found.map(|(field, text)| (field.clone(), format!("{field}: {text}")));
-    refusals_of_pods(&job).into_iter().map(|cause| named(manifest, cause)).chain(found).collect()
+    let owners = owners(&job).map(Problem::new);
+    let found = owners.into_iter().chain(preflight::problems(&job, &runtime.machine()));
+    let found =
+        found.map(|problem| Problem { text: format!("{}: {}", problem.field, problem.text), ..problem });
+    refusals_of_pods(&job).into_iter().map(refused).chain(found).collect()
 }
 
 /// The garbage collector deletes a Job whose owners are not there, and `run` brings none.

@@ -50,16 +50,23 @@ pub(super) fn in_the_way(job: &Value) -> Vec<(&'static str, &'static str)> {
     fields
 }
 
+/// Takes out of an object what a cluster has written into any.
+pub(super) fn clean_metadata(object: &mut Value) {
+    remove(object, "", &["status"]);
+    remove(object, "/metadata", &METADATA);
+}
+
+fn remove(object: &mut Value, pointer: &str, fields: &[&str]) {
+    if let Some(part) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+        part.retain(|key, _| !fields.contains(&key.as_str()));
+    }
+}
+
 /// Takes out of a Job what a cluster has written into it.
 pub(super) fn clean(job: &mut Value) {
     let is_generated = !has_own_selector(job);
-    let mut remove = |pointer: &str, fields: &[&str]| {
-        if let Some(object) = job.pointer_mut(pointer).and_then(Value::as_object_mut) {
-            object.retain(|key, _| !fields.contains(&key.as_str()));
-        }
-    };
-    remove("", &["status"]);
-    remove("/metadata", &METADATA);
+    clean_metadata(job);
+    let mut remove = |pointer: &str, fields: &[&str]| remove(job, pointer, fields);
     if is_generated {
         remove("/spec", &["selector"]);
         LABELS

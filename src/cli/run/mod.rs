@@ -2,8 +2,14 @@
 
 #[cfg(feature = "embedded")]
 mod check;
+mod companion;
+mod compose;
+mod cronjob;
 mod export;
 mod hold;
+mod kustomize;
+mod loader;
+mod log_files;
 mod manifest;
 mod pods;
 #[cfg(feature = "embedded")]
@@ -18,6 +24,7 @@ mod view;
 mod waits;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -33,7 +40,9 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 use tokio::time::{Instant, interval_at};
 
-use self::manifest::{Loaded, Manifest, Refused};
+use self::compose::ComposeArgs;
+use self::log_files::LogFiles;
+use self::manifest::{Loaded, Manifest, Refused, Selection};
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
@@ -44,6 +53,7 @@ use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
 use super::lists::objects;
 use super::namespace::parse_namespace;
+use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -51,12 +61,25 @@ use super::{Failure, Telemetry};
 /// Flags of `run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// YAML or JSON files with one or more Job manifests each; `-` is standard input.
-    #[arg(required = true, value_name = "FILE")]
+    /// YAML or JSON files with Jobs and the objects that they need; `-` is standard input.
+    #[arg(required_unless_present_any = ["kustomize", "command"], value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Run the Jobs that `kubectl kustomize DIR` prints [default: none].
+    #[arg(short = 'k', long, value_name = "DIR")]
+    kustomize: Vec<PathBuf>,
+    /// Run the CronJob of this name once, now [default: refuse CronJobs].
+    #[arg(long, value_name = "NAME")]
+    cronjob: Vec<String>,
+    /// Leave out objects that no Job needs, such as Deployments, and name them [default: refuse them].
+    #[arg(long)]
+    ignore_others: bool,
     /// Stream the pods' logs to standard output [default: off].
     #[arg(long)]
     logs: bool,
+    /// Write the output of pods into this folder: INDEX.log for each index, POD.log for each pod of a Job without [default:
+    /// none].
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
     /// Print the finished Jobs to standard output, as json or yaml [default: off].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<report::Format>,
@@ -68,6 +91,8 @@ pub(super) struct RunArgs {
     /// of their own].
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
     here: bool,
+    #[command(flatten)]
+    runtime: RuntimeArgs,
     /// Namespace of Jobs without metadata.namespace [default: default].
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
@@ -77,41 +102,106 @@ pub(super) struct RunArgs {
     exported: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
+    #[command(flatten)]
+    compose: ComposeArgs,
 }
 
 /// Where pods run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Host {
-    /// On this machine: in the current directory if `here`, else in folders of their own.
-    ThisMachine { here: bool },
+    /// On this machine.
+    ThisMachine(PodRuntime),
     /// On the nodes of a cluster.
     Cluster,
 }
 
 impl RunArgs {
-    fn host(&self) -> Host {
-        if self.connection.is_given() { Host::Cluster } else { Host::ThisMachine { here: self.here } }
+    /// What to load, with the Job of the command line.
+    fn selection<'a>(&'a self, composed: Option<&'a Value>) -> Selection<'a> {
+        Selection {
+            files: &self.files,
+            kustomizations: &self.kustomize,
+            composed,
+            namespace: self.namespace.as_deref(),
+            exported: self.exported,
+            ignore_others: self.ignore_others,
+            cronjobs: &self.cronjob,
+        }
+    }
+
+    /// Where a Job runs that is only printed: on any cluster.
+    fn anywhere(&self) -> Result<Host, Failure> {
+        if self.connection.is_given() && self.compose.is_local() {
+            return Err(Failure::bad_input("a command for a cluster needs the --image that has it"));
+        }
+        Ok(Host::Cluster)
+    }
+
+    async fn host(&self) -> Result<Host, Failure> {
+        if self.connection.is_given() {
+            return self.anywhere();
+        }
+        let is_local = self.compose.is_local();
+        let mut runtime = self.runtime.clone();
+        if self.compose.image.is_some() {
+            // A command that is meant for a container never runs outside of one.
+            match runtime.runtime {
+                _ if self.here => {
+                    return Err(Failure::bad_input("--here: an --image runs in a container: use --mount"));
+                }
+                RuntimeChoice::Processes => {
+                    return Err(Failure::bad_input("--runtime processes: an --image runs in a container"));
+                }
+                RuntimeChoice::Auto | RuntimeChoice::Containers => {
+                    runtime.runtime = RuntimeChoice::Containers
+                }
+            }
+        }
+        if is_local && runtime.runtime == RuntimeChoice::Containers {
+            return Err(Failure::bad_input(
+                "--runtime containers: the command needs the --image that has it",
+            ));
+        }
+        PodRuntime::choose(&runtime, self.here || is_local).await.map(Host::ThisMachine)
     }
 }
 
 /// Runs the Jobs. The exit code is 0 if all are Complete, 1 if one failed or was deleted, 3 if none did but
 /// some wait for what nobody does here.
 pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let loaded = manifest::load(&args.files, args.namespace.as_deref(), args.exported, args.host());
-    let (loaded, notes) = match loaded {
-        Ok(Loaded { manifests, notes }) => (Ok(manifests), notes),
-        Err(Refused { problems, notes }) => (Err(Failure::BadInput(problems)), notes),
+    let composed = (!args.compose.command.is_empty()).then(|| args.compose.job());
+    let host = if args.compose.dry_run { args.anywhere()? } else { args.host().await? };
+    let loaded = match manifest::load(args.selection(composed.as_ref()), &host) {
+        Ok(loaded) => {
+            loaded.notes.iter().for_each(note);
+            loaded
+        }
+        Err(Refused { problems, notes }) => {
+            notes.iter().for_each(note);
+            return Err(Failure::BadInput(problems));
+        }
     };
-    notes.iter().for_each(note);
-    let manifests = loaded?;
+    if let (true, Some(Manifest { job, .. })) = (args.compose.dry_run, loaded.manifests.first()) {
+        let mut job = job.clone();
+        if let (None, Some(metadata)) = (&args.namespace, job["metadata"].as_object_mut()) {
+            metadata.remove("namespace");
+        }
+        let text = report::object(&job, args.output.unwrap_or(report::Format::Yaml))?;
+        unless_closed(std::io::stdout().write_all(text.as_bytes()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(folder) = &args.log_dir {
+        let made = log_files::make(folder);
+        made.map_err(|error| Failure::bad_input(format!("--log-dir {}: {error}", folder.display())))?;
+    }
     let mut interrupts = Interrupts::listen()?;
     let cluster = tokio::select! {
-        cluster = TargetCluster::prepare(&args, &manifests, &telemetry.traces) => cluster?,
+        cluster = TargetCluster::prepare(&args, &host, &loaded, &telemetry.traces) => cluster?,
         () = interrupts.next() => return Err(Failure::Interrupted),
     };
     let mut tracker = Tracker::new(cluster.is_shared());
     let outcome = tokio::select! {
-        outcome = run_to_completion(&args, &cluster, &manifests, &mut tracker) => outcome,
+        outcome = run_to_completion(&args, &cluster, &loaded, &mut tracker) => outcome,
         () = interrupts.next() => Err(Failure::Interrupted),
     };
     if outcome.is_ok()
@@ -132,11 +222,12 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
 async fn run_to_completion(
     args: &RunArgs,
     cluster: &TargetCluster,
-    manifests: &[Manifest],
+    loaded: &Loaded,
     tracker: &mut Tracker,
 ) -> Result<ExitCode, Failure> {
     let progress = Progress::new();
-    for manifest in manifests {
+    companion::apply(&cluster.client, &loaded.companions, cluster.is_shared()).await?;
+    for manifest in &loaded.manifests {
         let job = create(&cluster.client, manifest).await?;
         progress.update(&key(&job), &JobView::of(&job));
         tracker.add(job);
@@ -147,18 +238,25 @@ async fn run_to_completion(
         (true, _) => LogMode::Prefixed,
     };
     let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
-    let mut pods = PodObserver::new(cluster.client.clone(), progress.clone(), mode, names);
+    let files = args.log_dir.clone().map(|folder| {
+        LogFiles::new(cluster.client.clone(), progress.clone(), folder, tracker.jobs.len() > 1)
+    });
+    let mut pods = PodObserver::new(cluster.client.clone(), progress.clone(), mode, files, names);
     follow(&cluster.client, tracker, &mut pods, &progress).await;
-    if mode != LogMode::Off || tracker.verdict() != Verdict::Complete {
+    let mut all_kept = true;
+    if mode != LogMode::Off || args.log_dir.is_some() || tracker.verdict() != Verdict::Complete {
         // The watch may not have shown pods that ended just before their Job.
         catch_up(&cluster.client, tracker, &mut pods).await?;
-        pods.finish().await;
+        all_kept = pods.finish().await;
     }
 
     progress.conclude(&report::summary(&tracker.jobs, &pods));
     if let Some(format) = args.output {
         let text = report::jobs(&tracker.jobs, format)?;
         unless_closed(progress.print(text.as_bytes()))?;
+    }
+    if !all_kept && tracker.verdict() == Verdict::Complete {
+        return Err(anyhow::anyhow!("--log-dir: some output is missing").into());
     }
     Ok(tracker.verdict().into())
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 
+use super::log_files::LogFiles;
 use super::progress::Progress;
 use super::tail::{FailedRun, Tails};
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
@@ -37,6 +38,7 @@ pub(super) struct PodObserver {
     /// Keys of the Jobs by uid.
     jobs: HashMap<String, String>,
     followers: Followers<Progress>,
+    files: Option<LogFiles>,
     tails: Tails,
     /// Reported reasons why pods do not start, and causes of their failures: Job uid, reason.
     reported: HashSet<(String, Untrusted)>,
@@ -50,11 +52,13 @@ impl PodObserver {
         client: kube::Client,
         progress: Progress,
         mode: LogMode,
+        files: Option<LogFiles>,
         jobs: HashMap<String, String>,
     ) -> Self {
         Self {
             // The pods that run at once are as many as the Jobs want.
-            followers: Followers::new(client.clone(), progress.clone(), usize::MAX),
+            followers: Followers::new(client.clone(), usize::MAX),
+            files,
             tails: Tails::new(client, progress.clone()),
             progress,
             mode,
@@ -76,6 +80,7 @@ impl PodObserver {
             return;
         };
         self.follow(pod);
+        self.keep(&job_name, pod);
         self.report_waiting(&uid, &job_name, pod);
         let causes = causes(pod);
         // A pod that is being deleted was stopped.
@@ -92,11 +97,23 @@ impl PodObserver {
         self.failures.get(job_uid)
     }
 
-    /// Waits until all output has been shown.
-    pub(super) async fn finish(&mut self) {
+    /// Waits until all output has been shown. Returns whether all that goes into files is there.
+    pub(super) async fn finish(&mut self) -> bool {
         self.tails.finish().await;
         // The reader may have closed standard output, as `| head` does. The Jobs run on.
         let _shown = self.followers.finish().await;
+        match &mut self.files {
+            Some(files) => files.finish().await,
+            None => true,
+        }
+    }
+
+    fn keep(&mut self, job: &str, pod: &PodView) {
+        let (Some(status), Some(files)) = (&pod.status, &mut self.files) else { return };
+        let is_only = status.containers().count() == 1;
+        for container in status.containers() {
+            files.follow(job, pod, container, is_only);
+        }
     }
 
     fn follow(&mut self, pod: &PodView) {
@@ -104,7 +121,7 @@ impl PodObserver {
         let extent = Extent { follow: true, ..Extent::default() };
         for container in status.containers() {
             let decoration = Decoration { prefix: self.prefix(pod, container), timestamps: false };
-            self.followers.follow(pod, container, extent, &decoration);
+            self.followers.follow(pod, container, extent, &decoration, &self.progress);
         }
     }
 

@@ -2,16 +2,23 @@
 
 use serde_json::Value;
 
-use yardmaster_embedded::kubelet::preflight::{Obstacle, WORD_MAX, obstacles};
-use yardmaster_embedded::kubelet::{NODE, Workspace};
+use super::check::Problem;
+use yardmaster_embedded::kubelet::preflight::{Machine, Obstacle, WORD_MAX, obstacles};
 
 /// The way out where this machine cannot do what the Job asks for.
 const ELSEWHERE: &str = "--kubeconfig FILE runs it on a cluster";
 
-/// The problems of a valid Job with its defaults: the field, and a text that ends with the next step.
-pub(super) fn problems(job: &Value, workspace: Workspace) -> Vec<(String, String)> {
-    let found = obstacles(&job["spec"]["template"]["spec"], NODE, workspace).into_iter();
-    found.map(|(field, obstacle)| (format!("spec.template.spec.{field}"), explained(obstacle))).collect()
+/// The problems of a valid Job with its defaults, each with a text that ends with the next step.
+pub(super) fn problems(job: &Value, machine: &Machine) -> Vec<Problem> {
+    let found = obstacles(&job["spec"]["template"]["spec"], machine).into_iter();
+    let problem = |(field, obstacle)| {
+        let missing = match &obstacle {
+            Obstacle::Object(kind, name) => Some((*kind, name.clone())),
+            _ => None,
+        };
+        Problem { field: format!("spec.template.spec.{field}"), text: explained(obstacle), missing }
+    };
+    found.map(problem).collect()
 }
 
 fn explained(obstacle: Obstacle) -> String {
@@ -28,8 +35,8 @@ fn explained(obstacle: Obstacle) -> String {
              a file"
         ),
         Obstacle::Object(kind, name) => format!(
-            "{kind} {name:?} does not exist: `run` brings no objects but Jobs; start `yardmaster cluster`, create it \
-             there, and run the Job there with --kubeconfig FILE"
+            "{kind} {name:?} is in none of the files: add it to one, or run the Job with --kubeconfig FILE on a cluster \
+             that has it"
         ),
         Obstacle::Resource { name, asked, there } => {
             let there = there.map_or_else(|| "none".to_owned(), |there| format!("only {there}"));
@@ -41,6 +48,8 @@ fn explained(obstacle: Obstacle) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use yardmaster_embedded::kubelet::preflight::Runtime;
+    use yardmaster_embedded::kubelet::{NODE, Workspace};
 
     use super::*;
 
@@ -54,10 +63,10 @@ mod tests {
         });
         let pod = json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]});
         let job = json!({"spec": {"template": {"spec": pod}}});
-        let problems = problems(&job, Workspace::OfPod);
+        let problems = problems(&job, &Machine::new(NODE, Runtime::Processes(Workspace::OfPod), &[]));
         let fields: Vec<_> = problems
             .iter()
-            .filter_map(|(field, _)| field.strip_prefix("spec.template.spec.containers[0]."))
+            .filter_map(|problem| problem.field.strip_prefix("spec.template.spec.containers[0]."))
             .collect();
         let expected = [
             "command",
@@ -66,7 +75,7 @@ mod tests {
             "resources.limits[nvidia.com/gpu]",
         ];
         assert_eq!(fields, expected);
-        for (field, text) in problems {
+        for Problem { field, text, .. } in problems {
             assert!(text.contains("--kubeconfig FILE"), "{field}: {text}");
         }
     }

@@ -52,9 +52,14 @@ pub(super) fn jobs(jobs: &[Tracked], format: Format) -> anyhow::Result<String> {
         1 => objects.remove(0),
         _ => json!({ "apiVersion": "v1", "kind": "List", "items": objects }),
     };
+    object(&document, format)
+}
+
+/// An object as text.
+pub(super) fn object(document: &Value, format: Format) -> anyhow::Result<String> {
     Ok(match format {
-        Format::Json => printable::json(&serde_json::to_string_pretty(&document)?) + "\n",
-        Format::Yaml => printable::yaml(serde_saphyr::to_string(&document)?, &document)?,
+        Format::Json => printable::json(&serde_json::to_string_pretty(document)?) + "\n",
+        Format::Yaml => printable::yaml(serde_saphyr::to_string(document)?, document)?,
     })
 }
 

@@ -4,13 +4,16 @@ use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, DeleteParams, PropagationPolicy};
 
+use super::manifest::Loaded;
+#[cfg(feature = "embedded")]
 use super::manifest::Manifest;
 use super::tracker::Tracker;
 use super::{Host, RunArgs};
 use crate::cli::Failure;
 use crate::cli::console::note;
 #[cfg(feature = "embedded")]
-use crate::cli::embedded::{self, EmbeddedCluster};
+use crate::cli::embedded::{EmbeddedCluster, claims_folder};
+use crate::cli::pod_runtime::PodRuntime;
 use crate::cluster::transport::client;
 #[cfg(feature = "embedded")]
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
@@ -29,10 +32,11 @@ impl TargetCluster {
     /// manifests.
     pub(super) async fn prepare(
         args: &RunArgs,
-        manifests: &[Manifest],
+        host: &Host,
+        loaded: &Loaded,
         traces: &JobTraces,
     ) -> Result<Self, Failure> {
-        let Host::ThisMachine { here } = args.host() else {
+        let Host::ThisMachine(runtime) = host else {
             let client = client(args.connection.config().await?, "run")?;
             client.apiserver_version().await.context("cannot reach the cluster")?;
             return Ok(Self {
@@ -41,20 +45,25 @@ impl TargetCluster {
                 embedded: None,
             });
         };
-        Self::embed(here, manifests, traces).await
+        Self::embed(runtime, loaded, traces).await
     }
 
     #[cfg(feature = "embedded")]
-    async fn embed(here: bool, manifests: &[Manifest], traces: &JobTraces) -> Result<Self, Failure> {
-        note("Containers run as processes of this host; images are not pulled.");
+    async fn embed(runtime: &PodRuntime, loaded: &Loaded, traces: &JobTraces) -> Result<Self, Failure> {
+        runtime.announce();
         if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
             note("KUBECONFIG does not choose the cluster: --kubeconfig FILE does.");
         }
-        let workspace = embedded::workspace(here);
-        let embedded = EmbeddedCluster::start(&controllers(manifests), workspace, traces).await?;
+        if loaded.companions.iter().any(|companion| companion.kind.name == "PersistentVolumeClaim")
+            && let Some(folder) = claims_folder()
+        {
+            note(format_args!("PersistentVolumeClaims are folders in {}, and stay.", folder.display()));
+        }
+        let embedded = EmbeddedCluster::start(&controllers(&loaded.manifests), runtime, traces).await?;
         let client = embedded.client();
-        let namespaces: std::collections::BTreeSet<_> =
-            manifests.iter().map(|manifest| manifest.namespace.as_str()).collect();
+        let of_jobs = loaded.manifests.iter().map(|manifest| manifest.namespace.as_str());
+        let of_others = loaded.companions.iter().filter_map(|companion| companion.namespace.as_deref());
+        let namespaces: std::collections::BTreeSet<_> = of_jobs.chain(of_others).collect();
         for namespace in namespaces {
             embedded.create_namespace(namespace).await?;
         }
@@ -62,8 +71,8 @@ impl TargetCluster {
     }
 
     #[cfg(not(feature = "embedded"))]
-    async fn embed(_here: bool, _manifests: &[Manifest], _traces: &JobTraces) -> Result<Self, Failure> {
-        Err(Failure::bad_input("this build has no embedded cluster: use --kubeconfig or --context"))
+    async fn embed(runtime: &PodRuntime, _: &Loaded, _: &JobTraces) -> Result<Self, Failure> {
+        match *runtime {}
     }
 
     /// Whether others may resume a suspended Job here, as a queue does. Nobody else uses an embedded cluster.

@@ -26,7 +26,7 @@ impl Reader {
     /// See [`ReadError`].
     pub async fn pod_spec(&self, job: &JobId, indexed: bool) -> Result<Option<PodSpecReading>, ReadError> {
         let accept = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
-        let path = Resource::JOBS.object_path(job.namespace(), job.name());
+        let path = Resource::JOBS.object_path(&**job.namespace(), job.name());
         let request = Request::get(path).header(header::ACCEPT, accept).body(Bytes::new())?;
         let _turn = self.gate.turn(Some(job.namespace()), self.asker.as_ref()).await;
         let Some(answer) = self.send("get", Resource::JOBS, request, Some(job.namespace())).await? else {

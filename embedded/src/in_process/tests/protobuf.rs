@@ -31,6 +31,9 @@ fn sample(api_version: &str, kind: &str) -> Value {
             "capacity": {"cpu": "1500m"}, "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
         }}),
         (_, "Pod") => template,
+        (_, "PersistentVolumeClaim") => json!({"spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        }}),
         (_, "ResourceQuota") => json!({"spec": {"hard": {"pods": "2"}}}),
         (_, "Service") => {
             json!({"spec": {"clusterIP": "None", "ports": [{"port": 80, "targetPort": "web"}]}})

@@ -183,7 +183,7 @@ mod tests {
         let (a, b) = (Slot::Main(0), Slot::Main(1));
         assert!(record.has_succeeded(a) && !record.has_succeeded(b));
         assert_eq!(record.starts(b), 3);
-        record.running(b, "id".into(), Timestamp::UNIX_EPOCH);
+        record.running(b, "id".into(), String::new(), Timestamp::UNIX_EPOCH);
         assert_eq!(record.starts(b), 4);
     }
 }

@@ -24,6 +24,7 @@ fn schema_is_current() {
         core::v1::Pod,
         core::v1::Namespace,
         core::v1::Node,
+        core::v1::PersistentVolumeClaim,
         core::v1::ResourceQuota,
         core::v1::ConfigMap,
         core::v1::Secret,

@@ -88,6 +88,7 @@ const EMBEDDED: &[(&str, &[&str])] = &[
     ("Node", &["metadata", "spec", "status"]),
     ("Service", &["metadata", "spec", "status"]),
     ("ResourceQuota", &["metadata", "spec", "status"]),
+    ("PersistentVolumeClaim", &["metadata", "spec", "status"]),
     ("Lease", &["metadata", "spec"]),
     ("PodGroup", &["status"]),
     ("SelfSubjectReview", &["metadata", "status"]),

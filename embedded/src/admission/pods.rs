@@ -1,0 +1,64 @@
+//! What the API server completes of a new pod from other objects: its priority. The service account that it names must exist.
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::object::{self, meta};
+use crate::resources::{self, Resource};
+use crate::server::Server;
+
+/// Classes that every cluster has, with their values.
+const SYSTEM_CLASSES: [(&str, i32); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+/// The account that each namespace gets. A pod does not wait for it here.
+const DEFAULT_ACCOUNT: &str = "default";
+
+/// Completes a new pod, which may not have its name yet.
+pub(super) fn complete(server: &Server, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+    account(server, resource, pod)?;
+    let class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+    if class.is_empty() {
+        return Ok(());
+    }
+    let Some(value) = value_of(server, &class) else {
+        return Err(refused(resource, pod, &format!("no PriorityClass with name {class} was found")));
+    };
+    pod["spec"]["priority"] = value.into();
+    Ok(())
+}
+
+/// Whether every cluster has this class.
+pub(crate) fn is_system_class(name: &str) -> bool {
+    SYSTEM_CLASSES.iter().any(|(known, _)| *known == name)
+}
+
+fn value_of(server: &Server, class: &str) -> Option<i32> {
+    if let Some((_, value)) = SYSTEM_CLASSES.iter().find(|(name, _)| *name == class) {
+        return Some(*value);
+    }
+    let classes = resources::stored("priorityclasses")?;
+    let found = server.table(classes).get(&object::key(None, class))?;
+    found.decode(classes)["value"].as_i64().and_then(|value| i32::try_from(value).ok())
+}
+
+fn account(server: &Server, resource: &Resource, pod: &Value) -> Result<(), ApiError> {
+    let (namespace, name) =
+        (meta(pod, "namespace"), pod["spec"]["serviceAccountName"].as_str().unwrap_or_default());
+    if matches!(name, "" | DEFAULT_ACCOUNT) {
+        return Ok(());
+    }
+    let accounts = resources::stored("serviceaccounts");
+    if accounts
+        .is_some_and(|accounts| server.table(accounts).get(&object::key(Some(namespace), name)).is_some())
+    {
+        return Ok(());
+    }
+    let why =
+        format!("error looking up service account {namespace}/{name}: serviceaccount \"{name}\" not found");
+    Err(refused(resource, pod, &why))
+}
+
+fn refused(resource: &Resource, pod: &Value, why: &str) -> ApiError {
+    let (name, prefix) = (meta(pod, "name"), meta(pod, "generateName"));
+    ApiError::forbidden(resource, if name.is_empty() { prefix } else { name }, why)
+}

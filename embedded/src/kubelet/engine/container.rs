@@ -1,0 +1,286 @@
+//! One run of one container.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::errors::Error;
+use bollard::query_parameters::{
+    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, KillContainerOptionsBuilder,
+};
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use tokio::time::{interval, timeout};
+
+use super::super::logs::LogWriter;
+use super::super::process::Exit;
+use super::super::stop::StopSignal;
+use super::{Engine, Inside, Recipe, is_absent, said};
+
+/// Time to wait for more output of a container that has ended.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// Bytes after which a line is copied though it goes on.
+const LONGEST_LINE: usize = 16 << 10;
+/// How often SIGKILL is sent to a container that goes on.
+const KILLED_AGAIN: Duration = Duration::from_secs(5);
+/// How often it is sent to an engine that does not answer.
+const MOST_KILLS: u32 = 4;
+/// The number of SIGKILL.
+const KILL: i32 = 9;
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::kubelet) struct Ended {
+    pub(in crate::kubelet) exit: Exit,
+    /// It was killed because it took more memory than it may.
+    pub(in crate::kubelet) out_of_memory: bool,
+}
+
+/// Why a container did not start, in the engine's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::kubelet) struct StartError(String);
+
+impl StartError {
+    fn of(error: &Error) -> Self {
+        Self(said(error))
+    }
+
+    /// Of a container that had to stop before the engine had started it.
+    pub(in crate::kubelet) fn stopped() -> Self {
+        Self("stopped before it had started".into())
+    }
+}
+
+/// A container that exists. It is removed when it is dropped.
+#[derive(Debug)]
+pub(in crate::kubelet) struct Container {
+    engine: Engine,
+    id: String,
+    stop_signal: String,
+}
+
+/// The output of a container, as it comes.
+pub(in crate::kubelet) type Output = BoxStream<'static, Result<LogOutput, Error>>;
+
+impl Engine {
+    /// Makes a container and starts it.
+    ///
+    /// # Errors
+    /// If the engine does not start it. Nothing is left of it then.
+    pub(in crate::kubelet) async fn start(&self, recipe: Recipe) -> Result<(Container, Output), StartError> {
+        let container = self.create(&recipe).await.map_err(|error| StartError::of(&error))?;
+        match container.begin().await {
+            Ok(output) => Ok((container, output)),
+            Err(error) => {
+                container.remove().await;
+                Err(StartError::of(&error))
+            }
+        }
+    }
+
+    pub(super) async fn create(&self, recipe: &Recipe) -> Result<Container, Error> {
+        let named = CreateContainerOptionsBuilder::default().name(&recipe.name).build();
+        let create = || self.0.docker.create_container(Some(named.clone()), recipe.body.clone());
+        let made = match create().await {
+            // A run that was cut off has left it.
+            Err(Error::DockerResponseServerError { status_code: 409 | 500, message })
+                if message.contains("already in use") =>
+            {
+                self.remove(&recipe.name).await;
+                create().await?
+            }
+            made => made?,
+        };
+        Ok(Container { engine: self.clone(), id: made.id, stop_signal: recipe.stop_signal.clone() })
+    }
+}
+
+impl Container {
+    /// What the container is called in a status.
+    pub(in crate::kubelet) fn status_id(&self) -> String {
+        format!("{}://{}", self.engine.0.scheme, self.id)
+    }
+
+    /// Where its commands run.
+    pub(in crate::kubelet) fn inside(&self) -> Inside {
+        Inside { engine: self.engine.clone(), id: self.id.clone() }
+    }
+
+    /// Where its ports are reached on this machine.
+    pub(in crate::kubelet) async fn published(&self) -> BTreeMap<u16, u16> {
+        self.engine.published(&self.id).await
+    }
+
+    /// The ID by which the engine knows it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Starts it. The output is followed from before that, so that none is lost.
+    pub(super) async fn begin(&self) -> Result<Output, Error> {
+        let all = AttachContainerOptionsBuilder::default().stdout(true).stderr(true).stream(true).build();
+        let docker = &self.engine.0.docker;
+        let attached = docker.attach_container(&self.id, Some(all)).await?;
+        docker.start_container(&self.id, None).await?;
+        Ok(attached.output)
+    }
+
+    /// Waits for its end and copies its output. Stops it when the signal arrives, and removes it.
+    pub(in crate::kubelet) async fn wait(
+        self,
+        mut output: Output,
+        log: &mut LogWriter,
+        stop: StopSignal,
+    ) -> Ended {
+        let mut ended = Box::pin(self.ended());
+        let mut lines = Lines::default();
+        let (mut printed, mut terminating, mut kills) = (true, false, 0);
+        let mut again = interval(KILLED_AGAIN);
+        let code = loop {
+            let signal = tokio::select! {
+                // One that prints without end is stopped like any other, and what it has printed is copied before it is gone.
+                biased;
+                () = stop.expired(), if kills == 0 => {
+                    kills = 1;
+                    again.reset();
+                    "SIGKILL"
+                }
+                // The engine may not have heard it.
+                _ = again.tick(), if kills > 0 => {
+                    kills += 1;
+                    "SIGKILL"
+                }
+                () = stop.requested(), if !terminating => {
+                    terminating = true;
+                    self.stop_signal.as_str()
+                }
+                piece = output.next(), if printed => {
+                    printed = lines.take(piece, log).await;
+                    continue;
+                }
+                code = &mut ended => break code,
+            };
+            let is_heard = self.signal(signal).await;
+            if kills > MOST_KILLS && !is_heard {
+                tracing::warn!(
+                    container = self.id,
+                    "the engine is gone: what became of a container is not known"
+                );
+                break i64::from(128 + KILL);
+            }
+        };
+        drop(ended);
+        if printed {
+            let rest = async { while lines.take(output.next().await, log).await {} };
+            if timeout(OUTPUT_GRACE, rest).await.is_err() {
+                tracing::debug!(container = self.id, "the output of a container goes on after its end");
+            }
+        }
+        lines.flush(log).await;
+        let out_of_memory = code == i64::from(128 + KILL) && self.ran_out_of_memory().await;
+        self.remove().await;
+        Ended { exit: exit(code), out_of_memory }
+    }
+
+    /// The exit code, once it has ended.
+    async fn ended(&self) -> i64 {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            match self.engine.0.waiting.wait_container(&self.id, None).try_next().await {
+                Ok(Some(answer)) => return answer.status_code,
+                Err(Error::DockerContainerWaitError { code, .. }) => return code,
+                // Somebody else has removed it.
+                Err(error) if is_absent(&error) => return i64::from(128 + KILL),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(container = self.id, error = said(&error), "a container is not waited for")
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// Sends a signal. Returns whether the engine has heard it.
+    async fn signal(&self, signal: &str) -> bool {
+        let options = KillContainerOptionsBuilder::default().signal(signal).build();
+        // One that has ended takes no signal.
+        let Err(error) = self.engine.0.docker.kill_container(&self.id, Some(options)).await else {
+            return true;
+        };
+        tracing::debug!(container = self.id, signal, error = said(&error), "a container was not signalled");
+        matches!(error, Error::DockerResponseServerError { .. })
+    }
+
+    async fn ran_out_of_memory(&self) -> bool {
+        let found = self.engine.0.docker.inspect_container(&self.id, None).await;
+        found.is_ok_and(|found| found.state.is_some_and(|state| state.oom_killed == Some(true)))
+    }
+
+    /// Removes it, running or not.
+    pub(super) async fn remove(mut self) {
+        let id = std::mem::take(&mut self.id);
+        self.engine.remove(&id).await;
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if !self.id.is_empty()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (engine, id) = (self.engine.clone(), std::mem::take(&mut self.id));
+            runtime.spawn(async move { engine.remove(&id).await });
+        }
+    }
+}
+
+/// The beginnings of lines. Standard output and standard error arrive apart, so a line of one could end within one of the other.
+#[derive(Default)]
+struct Lines {
+    output: Vec<u8>,
+    error: Vec<u8>,
+}
+
+impl Lines {
+    /// Copies the whole lines of a piece of output to the log; `false` after the last piece.
+    async fn take(&mut self, piece: Option<Result<LogOutput, Error>>, log: &mut LogWriter) -> bool {
+        let piece = match piece {
+            Some(Ok(piece)) => piece,
+            Some(Err(error)) => {
+                tracing::warn!(error = said(&error), "the output of a container breaks off");
+                return false;
+            }
+            None => return false,
+        };
+        let line = match &piece {
+            LogOutput::StdErr { .. } => &mut self.error,
+            _ => &mut self.output,
+        };
+        line.extend_from_slice(piece.as_ref());
+        let whole = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let whole = if line.len() - whole > LONGEST_LINE { line.len() } else { whole };
+        if whole > 0 {
+            log.write(&line[..whole]).await;
+            line.drain(..whole);
+        }
+        true
+    }
+
+    /// Copies what does not end with a line break.
+    async fn flush(self, log: &mut LogWriter) {
+        for line in [self.output, self.error] {
+            if !line.is_empty() {
+                log.write(&line).await;
+            }
+        }
+    }
+}
+
+/// An exit code above 128 stands for a signal, as a shell and every engine have it.
+fn exit(code: i64) -> Exit {
+    let code = i32::try_from(code).unwrap_or(i32::MAX);
+    let signal = code.checked_sub(128).filter(|signal| (1..=64).contains(signal));
+    Exit { code, signal }
+}

@@ -1,0 +1,229 @@
+//! Images: which pull policy asks for a pull, and how one that fails is repeated, as a kubelet does it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bollard::errors::Error;
+use bollard::query_parameters::CreateImageOptionsBuilder;
+use futures::TryStreamExt as _;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::super::pod::Container;
+use super::super::setup::SetupError;
+use super::{Engine, PullSecret, credentials, is_absent, said};
+
+/// The pause after the first pull that failed. Each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause between two pulls.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Reasons of containers that wait for their image, as a kubelet gives them.
+const PULL_FAILED: &str = "ErrImagePull";
+const BACK_OFF: &str = "ImagePullBackOff";
+const NEVER_PULLED: &str = "ErrImageNeverPull";
+const INVALID_NAME: &str = "InvalidImageName";
+const INSPECT_FAILED: &str = "ImageInspectError";
+
+/// An image that the engine has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::kubelet) struct LocalImage {
+    /// The ID, which is a digest.
+    pub(in crate::kubelet) id: String,
+    /// The user of its containers; empty for root.
+    pub(super) user: String,
+    /// Whether it says what to run.
+    pub(super) has_command: bool,
+    /// The signal that asks its containers to stop, unless that is SIGTERM.
+    pub(super) stop_signal: Option<String>,
+}
+
+/// The pulls of all images. One image is pulled once at a time, for all that wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Images(Mutex<HashMap<String, Arc<tokio::sync::Mutex<Pulls>>>>);
+
+/// What is known of the pulls of one image.
+#[derive(Debug, Default)]
+struct Pulls {
+    failed: u32,
+    /// When the next may begin, and why the last one failed.
+    pause: Option<(Instant, String)>,
+}
+
+impl Pulls {
+    fn has_failed(&mut self, why: &str) {
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.failed.min(8)).min(LONGEST_PAUSE);
+        self.failed += 1;
+        self.pause = Some((Instant::now() + pause, why.to_owned()));
+    }
+
+    /// Why the last pull failed, while the pause after it lasts.
+    fn pausing(&self) -> Option<&str> {
+        let (end, why) = self.pause.as_ref()?;
+        (Instant::now() < *end).then_some(why)
+    }
+}
+
+impl Engine {
+    /// The image of a container, pulled if its policy asks for that.
+    ///
+    /// # Errors
+    /// If it is not there. All reasons may pass, as they may for a kubelet.
+    pub(in crate::kubelet) async fn image(
+        &self,
+        container: &Container,
+        secrets: &[PullSecret],
+    ) -> Result<LocalImage, SetupError> {
+        if !is_name(&container.image) {
+            return Err(invalid(&container.image));
+        }
+        let name = with_tag(&container.image);
+        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        if policy != "Always" {
+            match self.inspect(&name).await? {
+                Some(found) => return Ok(found),
+                None if policy == "Never" => {
+                    let message =
+                        format!("Container image {name:?} is not present with pull policy of Never");
+                    return Err(SetupError::waiting(NEVER_PULLED, message));
+                }
+                None => {}
+            }
+        }
+        let pulls = Arc::clone(self.0.images.0.lock().entry(name.clone()).or_default());
+        let mut pulls = pulls.lock().await;
+        // Another container may have waited for the same pull.
+        if policy != "Always"
+            && let Some(found) = self.inspect(&name).await?
+        {
+            return Ok(found);
+        }
+        if let Some(why) = pulls.pausing() {
+            let message = format!("Back-off pulling image {:?}: {PULL_FAILED}: {why}", container.image);
+            return Err(SetupError::waiting(BACK_OFF, message));
+        }
+        if let Err(error) = self.pull(&name, secrets).await {
+            let why = said(&error);
+            if is_no_name(&why) {
+                return Err(invalid(&container.image));
+            }
+            pulls.has_failed(&why);
+            let message = format!("Failed to pull image {:?}: {why}", container.image);
+            return Err(SetupError::waiting(PULL_FAILED, message));
+        }
+        *pulls = Pulls::default();
+        let pulled = self.inspect(&name).await?;
+        pulled.ok_or_else(|| {
+            SetupError::waiting(PULL_FAILED, format!("image {name:?} was pulled, and is not there"))
+        })
+    }
+
+    async fn pull(&self, name: &str, secrets: &[PullSecret]) -> Result<(), Error> {
+        let options = CreateImageOptionsBuilder::default().from_image(name).build();
+        let credentials = credentials::find(name, secrets).await;
+        self.0.docker.create_image(Some(options), None, credentials).try_for_each(async |_| Ok(())).await
+    }
+
+    /// The image with this name, if the engine has it.
+    async fn inspect(&self, name: &str) -> Result<Option<LocalImage>, SetupError> {
+        let found = match self.0.docker.inspect_image(name).await {
+            Ok(found) => found,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => {
+                let why = said(&error);
+                let message = format!("Failed to inspect image {name:?}: {why}");
+                return Err(if is_no_name(&why) {
+                    invalid(name)
+                } else {
+                    SetupError::waiting(INSPECT_FAILED, message)
+                });
+            }
+        };
+        let config = found.config.unwrap_or_default();
+        let is_given = |list: &Option<Vec<String>>| list.as_ref().is_some_and(|list| !list.is_empty());
+        Ok(Some(LocalImage {
+            id: found.id.unwrap_or_default(),
+            has_command: is_given(&config.entrypoint) || is_given(&config.cmd),
+            user: config.user.unwrap_or_default(),
+            stop_signal: config.stop_signal.filter(|signal| !signal.is_empty()),
+        }))
+    }
+}
+
+fn invalid(name: &str) -> SetupError {
+    SetupError::waiting(INVALID_NAME, format!("couldn't parse image name {name:?}: invalid reference format"))
+}
+
+/// Whether an engine says this of a name that no image can have.
+fn is_no_name(said: &str) -> bool {
+    said.contains("invalid reference format")
+}
+
+/// Whether an image can have this name: parts in lower case, the first of which may be that of a host.
+fn is_name(name: &str) -> bool {
+    let name = name.split('@').next().unwrap_or_default();
+    let (parts, last) = name.rsplit_once('/').map_or((None, name), |(parts, last)| (Some(parts), last));
+    let last = last.split(':').next().unwrap_or_default();
+    let is_host = |part: &str| part == "localhost" || part.contains(['.', ':']);
+    let is_part = |part: &str| {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        !part.is_empty() && part.bytes().all(fits)
+    };
+    let mut parts = parts.into_iter().flat_map(|parts| parts.split('/'));
+    parts.next().is_none_or(|first| is_host(first) || is_part(first)) && parts.all(is_part) && is_part(last)
+}
+
+/// The name of an image with a tag or a digest. Without both, an engine would pull all tags.
+fn with_tag(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or_default();
+    if name.contains('@') || last.contains(':') { name.to_owned() } else { format!("{name}:latest") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_name_without_tag_and_digest_gets_the_usual_tag() {
+        for (name, expected) in [
+            ("busybox", "busybox:latest"),
+            ("busybox:1", "busybox:1"),
+            ("host:5000/busybox", "host:5000/busybox:latest"),
+            ("host:5000/a/busybox:1", "host:5000/a/busybox:1"),
+            ("busybox@sha256:0", "busybox@sha256:0"),
+        ] {
+            assert_eq!(with_tag(name), expected);
+        }
+    }
+
+    #[test]
+    fn names_of_images_have_lower_case_and_no_empty_parts() {
+        for (name, is_one) in [
+            ("busybox", true),
+            ("Host.example:5000/a/b:Tag", true),
+            ("localhost/a@sha256:00", true),
+            ("UPPER", false),
+            ("a/UPPER:1", false),
+            ("a//b", false),
+            ("", false),
+            ("/a", false),
+        ] {
+            assert_eq!(is_name(name), is_one, "{name:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pulls_that_fail_are_repeated_after_pauses_that_double_up_to_five_minutes() {
+        let mut pulls = Pulls::default();
+        for seconds in [10, 20, 40, 80, 160, 300, 300] {
+            pulls.has_failed("no route");
+            assert_eq!(pulls.pausing(), Some("no route"));
+            tokio::time::advance(Duration::from_secs(seconds) - Duration::from_millis(1)).await;
+            assert!(pulls.pausing().is_some(), "{seconds}");
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(pulls.pausing(), None, "{seconds}");
+        }
+    }
+}

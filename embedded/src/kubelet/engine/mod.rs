@@ -1,0 +1,246 @@
+//! The container engine: Docker or Podman, through the Docker Engine API.
+//!
+//! Every container that is made here has labels that say for which pod and by which process. So what is left of a process that
+//! was killed is found, and nothing else is ever touched.
+
+mod address;
+mod container;
+mod credentials;
+mod image;
+mod inside;
+mod network;
+mod pause;
+mod ports;
+mod sandbox;
+mod spec;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder};
+use bollard::{API_DEFAULT_VERSION, Docker};
+use futures::future::join_all;
+use tokio::sync::{Mutex, OnceCell};
+
+pub(super) use self::container::{Container, Output, StartError};
+pub(super) use self::credentials::PullSecret;
+use self::image::Images;
+pub(super) use self::image::LocalImage;
+pub(super) use self::inside::Inside;
+pub(super) use self::network::Network;
+pub(super) use self::sandbox::Sandbox;
+pub(super) use self::spec::{Ingredients, Recipe};
+use super::stragglers;
+
+/// The label with the uid of the pod that a container belongs to.
+const POD_UID_LABEL: &str = "dev.yardmaster.pod-uid";
+/// The label with the identity of the process that made a container, and with a number that tells its engines apart.
+const OWNER_LABEL: &str = "dev.yardmaster.owner";
+/// What separates the two.
+const OF_PROCESS: char = '/';
+/// The number of the next engine of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// What container IDs of Podman begin with.
+const PODMAN: &str = "podman";
+/// How long an engine may take to say that it is there, on a busy machine.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// Seconds that an answer of the engine may take: a disk that is busy unpacks images for minutes.
+const PATIENCE: u64 = 600;
+/// Seconds for the answer about a container's end: as long as it takes.
+const ENDLESS: u64 = u32::MAX as u64;
+
+/// Why no container engine is used.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// None of the usual addresses answers.
+    #[error("no container engine answers ({})", tried.join("; "))]
+    NoneAnswers {
+        /// Each address with what was wrong.
+        tried: Vec<String>,
+    },
+    /// The process table of this system says nothing of this process.
+    #[error("containers could not be told from those of others: /proc has no entry of this process")]
+    Unidentified,
+}
+
+/// A container engine that answers.
+#[derive(Clone, Debug)]
+pub struct Engine(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    docker: Docker,
+    /// For requests that are answered when a container ends.
+    waiting: Docker,
+    name: String,
+    /// What container IDs in a status begin with.
+    scheme: &'static str,
+    /// That of its images, by its name in Go.
+    architecture: String,
+    owner: String,
+    images: Images,
+    has_sandbox_image: OnceCell<()>,
+    /// The names of the networks that were made.
+    networks: Mutex<HashSet<String>>,
+}
+
+impl Shared {
+    fn is_podman(&self) -> bool {
+        self.scheme == PODMAN
+    }
+}
+
+impl Engine {
+    /// Finds the engine: at `DOCKER_HOST`; else that of the Docker context; else at the usual sockets of Docker and Podman, of this
+    /// user and of the machine.
+    ///
+    /// # Errors
+    /// If none answers.
+    pub async fn find() -> Result<Self, EngineError> {
+        let mut tried = Vec::new();
+        for address in address::candidates(&address::Settings::of_this_process()) {
+            match Self::at(&address).await {
+                Err(EngineError::NoneAnswers { tried: why }) => tried.extend(why),
+                found => return found,
+            }
+        }
+        Err(EngineError::NoneAnswers { tried })
+    }
+
+    /// The engine at an address, such as `unix:///var/run/docker.sock`.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn at(address: &str) -> Result<Self, EngineError> {
+        let process = stragglers::identity(std::process::id()).ok_or(EngineError::Unidentified)?;
+        let owner = format!("{process}{OF_PROCESS}{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        match connect(address).await {
+            Ok((docker, waiting)) => Ok(Self::of(docker, waiting, owner).await),
+            Err(why) => Err(EngineError::NoneAnswers { tried: vec![format!("{address}: {why}")] }),
+        }
+    }
+
+    async fn of(docker: Docker, waiting: Docker, owner: String) -> Self {
+        let version = docker.version().await.unwrap_or_default();
+        let components = version.components.unwrap_or_default();
+        let is_podman = components.iter().any(|component| component.name.contains("Podman"));
+        let (kind, scheme) = if is_podman { ("Podman", PODMAN) } else { ("Docker", "docker") };
+        let number = version.version.unwrap_or_default();
+        let name = format!("{kind} {number}").trim_end().to_owned();
+        let architecture = version.arch.unwrap_or_default();
+        Self(Arc::new(Shared {
+            docker,
+            waiting,
+            name,
+            scheme,
+            architecture,
+            owner,
+            images: Images::default(),
+            has_sandbox_image: OnceCell::new(),
+            networks: Mutex::default(),
+        }))
+    }
+
+    /// The engine's name and version, such as `Podman 4.3.1`.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Removes the containers of a pod.
+    pub(super) async fn remove_pod(&self, uid: &str) {
+        self.remove_where(&format!("{POD_UID_LABEL}={uid}"), |_| true).await;
+    }
+
+    /// Removes the containers of processes of this host that have ended.
+    pub(super) async fn remove_orphans(&self) {
+        let has_ended = |owner: &str| {
+            owner.split_once(OF_PROCESS).is_some_and(|(process, _)| stragglers::has_ended(process))
+        };
+        self.remove_where(OWNER_LABEL, has_ended).await;
+        self.remove_networks(OWNER_LABEL, has_ended).await;
+    }
+
+    /// Removes all containers that were made through this.
+    pub(super) async fn remove_all(&self) {
+        let label = format!("{OWNER_LABEL}={}", self.0.owner);
+        self.remove_where(&label, |_| true).await;
+        self.remove_networks(&label, |_| true).await;
+    }
+
+    /// Removes the containers with this label whose owner is such a one.
+    async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) {
+        let filters = HashMap::from([("label", vec![label])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let found = match self.0.docker.list_containers(Some(options)).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "containers that may be left were not looked for");
+                return;
+            }
+        };
+        let owner = |labels: &Option<HashMap<String, String>>| labels.as_ref()?.get(OWNER_LABEL).cloned();
+        let left = found.into_iter().filter(|found| owner(&found.labels).is_some_and(|owner| is_one(&owner)));
+        join_all(left.filter_map(|found| found.id).map(async |id| self.remove(&id).await)).await;
+    }
+
+    /// Removes a container, running or not, and its anonymous volumes.
+    async fn remove(&self, id: &str) {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        match self.0.docker.remove_container(id, Some(options)).await {
+            Ok(()) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => tracing::warn!(container = id, %error, "a container was not removed"),
+        }
+    }
+
+    fn labels(&self, pod_uid: &str) -> HashMap<String, String> {
+        [(POD_UID_LABEL, pod_uid), (OWNER_LABEL, &self.0.owner)]
+            .map(|(label, value)| (label.to_owned(), value.to_owned()))
+            .into()
+    }
+}
+
+/// Two clients of the engine at an address, the second without limits on time, once it has answered.
+async fn connect(address: &str) -> Result<(Docker, Docker), String> {
+    let client = |seconds| {
+        let docker = match address.strip_prefix("unix://") {
+            Some(_) => Docker::connect_with_unix(address, seconds, API_DEFAULT_VERSION),
+            None => Docker::connect_with_host(address)
+                .map(|docker| docker.with_timeout(Duration::from_secs(seconds))),
+        };
+        docker.map_err(|error| said(&error))
+    };
+    let docker = client(PATIENCE)?;
+    match tokio::time::timeout(ANSWERS_WITHIN, docker.negotiate_version()).await {
+        Ok(Ok(docker)) => {
+            let waiting = client(ENDLESS)?;
+            let waiting = waiting.negotiate_version().await.map_err(|error| said(&error))?;
+            Ok((docker, waiting))
+        }
+        Ok(Err(error)) => Err(said(&error)),
+        Err(_) => Err(format!("no answer for {} s", ANSWERS_WITHIN.as_secs())),
+    }
+}
+
+/// What the engine says, or what hinders the way to it.
+fn said(error: &bollard::errors::Error) -> String {
+    if let bollard::errors::Error::DockerResponseServerError { message, .. } = error {
+        return message.trim().to_owned();
+    }
+    if let bollard::errors::Error::DockerStreamError { error } = error {
+        return error.trim().to_owned();
+    }
+    // The innermost error is that of the system.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Whether there is no such object.
+fn is_absent(error: &bollard::errors::Error) -> bool {
+    matches!(error, bollard::errors::Error::DockerResponseServerError { status_code: 404, .. })
+}

@@ -1,0 +1,463 @@
+//! The scheduler of the one node: which of the waiting pods start, and why the others do not.
+//!
+//! The code is pure: what the node has, what pods ask for and when they end are told to it.
+
+mod amounts;
+mod constraints;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jiff::Timestamp;
+
+pub(super) use self::amounts::Amounts;
+use self::constraints::{Mismatch, Neighbour};
+pub(super) use self::constraints::{NodeView, unmet};
+use super::pod::{Pod, PodKey, PodSpec};
+
+/// Number of waiting pods that are looked at for one decision.
+const LOOKED_AT: usize = 1000;
+
+/// The place of a pod among those that wait: by priority, then by the age of its owner's first pod, then as they came.
+type Turn = (Reverse<i32>, (Timestamp, u64), u64);
+
+/// The pods of one owner, such as a Job, that wait or have a place.
+#[derive(Debug)]
+struct Family {
+    /// Creation and arrival of the first.
+    age: (Timestamp, u64),
+    pods: usize,
+}
+
+/// A pod that waits or runs.
+#[derive(Debug)]
+struct Candidate {
+    key: PodKey,
+    /// The UID of the object that controls it.
+    owner: Option<String>,
+    spec: PodSpec,
+    asked: Amounts,
+    neighbour: Neighbour,
+}
+
+/// Why a pod does not start, in the words of Kubernetes' scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unschedulable {
+    pub(super) key: PodKey,
+    pub(super) message: String,
+}
+
+/// What waits and what runs on the node.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    node: NodeView,
+    waiting: BTreeMap<Turn, Candidate>,
+    turns: HashMap<String, Turn>,
+    /// Pods that have a place, by UID.
+    placed: HashMap<String, Candidate>,
+    /// Those of them that exclude others.
+    excluding: HashSet<String>,
+    used: Amounts,
+    /// By the UIDs of owners.
+    families: HashMap<String, Family>,
+    /// Number of pods that have ever waited.
+    arrivals: u64,
+}
+
+impl Scheduler {
+    /// What the node offers from now on.
+    pub(super) fn node(&mut self, node: NodeView) {
+        self.node = node;
+    }
+
+    /// A pod that waits for a place. Returns whether it is new.
+    pub(super) fn wait(&mut self, key: PodKey, pod: &Pod) -> bool {
+        if self.turns.contains_key(&key.uid) || self.placed.contains_key(&key.uid) {
+            return false;
+        }
+        let priority = pod.spec.priority.unwrap_or_default();
+        let candidate = Candidate::new(key, pod);
+        let turn = (Reverse(priority), self.enter(&candidate, pod), self.arrivals);
+        self.turns.insert(candidate.key.uid.clone(), turn);
+        self.waiting.insert(turn, candidate);
+        true
+    }
+
+    /// A pod that has a place, whoever gave it.
+    pub(super) fn place(&mut self, key: PodKey, pod: &Pod) {
+        self.withdraw(&key.uid);
+        if !self.placed.contains_key(&key.uid) {
+            let candidate = Candidate::new(key, pod);
+            self.enter(&candidate, pod);
+            self.take(candidate);
+        }
+    }
+
+    /// A pod that waits no longer. Returns whether it did.
+    pub(super) fn withdraw(&mut self, uid: &str) -> bool {
+        let withdrawn = self.turns.remove(uid).and_then(|turn| self.waiting.remove(&turn));
+        if let Some(candidate) = &withdrawn {
+            self.exit(candidate);
+        }
+        withdrawn.is_some()
+    }
+
+    /// Only these pods still wait, of those that wait.
+    pub(super) fn retain(&mut self, uids: &HashSet<String>) {
+        let gone: Vec<_> = self.turns.keys().filter(|uid| !uids.contains(*uid)).cloned().collect();
+        for uid in gone {
+            self.withdraw(&uid);
+        }
+    }
+
+    /// The place of a pod is free again.
+    pub(super) fn leave(&mut self, uid: &str) {
+        self.excluding.remove(uid);
+        if let Some(left) = self.placed.remove(uid) {
+            self.used.subtract(&left.asked);
+            self.exit(&left);
+        }
+    }
+
+    /// Counts a pod among those of its owner, and returns its age: that of the first of them, so that one in the place of another
+    /// that failed does not begin to wait behind those that came later.
+    fn enter(&mut self, candidate: &Candidate, pod: &Pod) -> (Timestamp, u64) {
+        let created = pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
+        self.arrivals += 1;
+        let age = (created, self.arrivals);
+        match &candidate.owner {
+            Some(owner) => {
+                let family = self.families.entry(owner.clone()).or_insert(Family { age, pods: 0 });
+                family.pods += 1;
+                family.age
+            }
+            None => age,
+        }
+    }
+
+    fn exit(&mut self, candidate: &Candidate) {
+        let Some(owner) = &candidate.owner else { return };
+        if let Some(family) = self.families.get_mut(owner) {
+            family.pods -= 1;
+            if family.pods == 0 {
+                self.families.remove(owner);
+            }
+        }
+    }
+
+    /// Gives places to all pods that may start now. A pod passes one that waits only if it takes nothing that this one waits
+    /// for.
+    pub(super) fn start(&mut self) -> Vec<PodKey> {
+        let mut starting = Vec::new();
+        self.walk(|turn, verdict| {
+            if verdict.is_ok() {
+                starting.push(*turn);
+            }
+        });
+        let mut keys = Vec::new();
+        for turn in starting {
+            let Some(candidate) = self.waiting.remove(&turn) else { continue };
+            // Of pods that exclude each other, the first has a place now.
+            if self.mismatch(&candidate).is_err() {
+                self.waiting.insert(turn, candidate);
+                continue;
+            }
+            self.turns.remove(&candidate.key.uid);
+            keys.push(candidate.key.clone());
+            self.take(candidate);
+        }
+        keys
+    }
+
+    /// Why the pods that wait do not start, for those that are looked at.
+    pub(super) fn explain(&self) -> Vec<Unschedulable> {
+        let mut explained = Vec::new();
+        self.walk(|turn, verdict| {
+            if let (Err(reasons), Some(candidate)) = (verdict, self.waiting.get(turn)) {
+                explained.push(Unschedulable { key: candidate.key.clone(), message: reasons.message() });
+            }
+        });
+        explained
+    }
+
+    /// Looks at pods that wait, in their order, as long as there is a place for one more.
+    fn walk(&self, mut tell: impl FnMut(&Turn, Result<(), Reasons>)) {
+        // What is used, and what pods that wait will use.
+        let mut taken = self.used.clone();
+        for (turn, candidate) in self.waiting.iter().take(LOOKED_AT) {
+            if let Err(mismatch) = self.mismatch(candidate) {
+                tell(turn, Err(Reasons::Mismatch(mismatch)));
+                continue;
+            }
+            let asked = &candidate.asked;
+            let lacking = asked.lacking(&taken, &self.node.total);
+            if lacking.is_empty() {
+                taken.add(asked);
+            } else if asked.lacking(&Amounts::default(), &self.node.total).is_empty() {
+                // What the whole node does not have keeps nobody waiting, and what waits takes no place.
+                taken.add(&asked.without(amounts::PODS));
+            }
+            let is_full = taken.exhausts(&self.node.total, amounts::PODS);
+            tell(turn, if lacking.is_empty() { Ok(()) } else { Err(Reasons::Lacking(lacking)) });
+            if is_full {
+                return;
+            }
+        }
+    }
+
+    fn mismatch(&self, candidate: &Candidate) -> Result<(), Mismatch> {
+        let Candidate { spec, neighbour, .. } = candidate;
+        let all = self.placed.values().map(|placed| &placed.neighbour);
+        let excluding = self.excluding.iter().filter_map(|uid| self.placed.get(uid));
+        let excluding = excluding.map(|placed| (&placed.neighbour, &placed.spec));
+        constraints::check(spec, neighbour, &self.node, all, excluding)
+    }
+
+    fn take(&mut self, candidate: Candidate) {
+        if constraints::excludes_others(&candidate.spec) {
+            self.excluding.insert(candidate.key.uid.clone());
+        }
+        self.used.add(&candidate.asked);
+        self.placed.insert(candidate.key.uid.clone(), candidate);
+    }
+}
+
+impl Candidate {
+    fn new(key: PodKey, pod: &Pod) -> Self {
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
+        let neighbour = Neighbour { namespace: key.namespace.clone(), labels };
+        Self { key, owner, asked: Amounts::of_pod(&pod.spec), spec: constraints::kept(&pod.spec), neighbour }
+    }
+}
+
+/// Why a pod does not start.
+enum Reasons {
+    /// The node is not as it wants.
+    Mismatch(Mismatch),
+    /// Resources of which there is not enough.
+    Lacking(Vec<String>),
+}
+
+impl Reasons {
+    fn message(&self) -> String {
+        let (reasons, preemption) = match self {
+            Self::Mismatch(mismatch) => {
+                (vec![mismatch.to_string()], "Preemption is not helpful for scheduling")
+            }
+            Self::Lacking(names) => {
+                let reason = |name: &String| match name.as_str() {
+                    amounts::PODS => "Too many pods".to_owned(),
+                    name => format!("Insufficient {name}"),
+                };
+                let reasons = names.iter().map(reason).collect();
+                (reasons, "No preemption victims found for incoming pod")
+            }
+        };
+        let reasons: Vec<_> = reasons.iter().map(|reason| format!("1 {reason}")).collect();
+        format!(
+            "0/1 nodes are available: {}. preemption: 0/1 nodes are available: 1 {preemption}.",
+            reasons.join(", ")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, requests: Value) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
+        })
+    }
+
+    fn read(pod: &Value) -> Pod {
+        serde_json::from_value(pod.clone()).unwrap()
+    }
+
+    impl Scheduler {
+        fn with(total: Value) -> Self {
+            let mut scheduler = Self::default();
+            let node = json!({
+                "metadata": {"name": "node", "labels": {"kubernetes.io/hostname": "node", "disk": "ssd"}},
+                "status": {"allocatable": total},
+            });
+            scheduler.node(NodeView::of(&serde_json::from_value(node).unwrap()));
+            scheduler
+        }
+
+        fn add(&mut self, pod: &Value) {
+            let pod = read(pod);
+            self.wait(PodKey::of(&pod), &pod);
+        }
+
+        fn started(&mut self) -> Vec<String> {
+            self.start().into_iter().map(|key| key.name).collect()
+        }
+    }
+
+    #[test]
+    fn as_many_pods_run_as_there_are_cpus() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "8", "pods": "500"}));
+        for index in 0..100 {
+            scheduler.add(&pod(&format!("p{index}"), json!({"cpu": "1"})));
+        }
+        assert_eq!(scheduler.started().len(), 8);
+        assert_eq!(scheduler.started().len(), 0);
+        scheduler.leave("p3");
+        assert_eq!(scheduler.started(), ["p8"]);
+        let reasons = scheduler.explain();
+        let expected = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption \
+                        victims found for incoming pod.";
+        assert!(reasons.iter().all(|reason| reason.message == expected), "{reasons:?}");
+        assert_eq!(reasons.len(), 91);
+    }
+
+    #[test]
+    fn a_small_pod_passes_a_large_one_only_if_it_takes_nothing_of_it() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "8", "memory": "8Gi", "pods": "500"}));
+        scheduler.add(&pod("runs", json!({"cpu": "6"})));
+        assert_eq!(scheduler.started(), ["runs"]);
+        scheduler.add(&pod("large", json!({"cpu": "4", "memory": "4Gi"})));
+        scheduler.add(&pod("delays-large", json!({"cpu": "1"})));
+        scheduler.add(&pod("free", json!({})));
+        scheduler.add(&pod("beside", json!({"memory": "4Gi"})));
+        scheduler.add(&pod("too-much-memory", json!({"memory": "1Gi"})));
+        assert_eq!(scheduler.started(), ["free", "beside"]);
+        scheduler.leave("runs");
+        assert_eq!(scheduler.started(), ["large", "delays-large"]);
+        scheduler.leave("large");
+        assert_eq!(scheduler.started(), ["too-much-memory"]);
+    }
+
+    #[test]
+    fn the_more_important_pod_is_first_and_then_the_older() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "1", "pods": "500"}));
+        let with = |name: &str, priority: i32, created: &str| {
+            let mut pod = pod(name, json!({"cpu": "1"}));
+            pod["spec"]["priority"] = priority.into();
+            pod["metadata"]["creationTimestamp"] = created.into();
+            pod
+        };
+        scheduler.add(&with("young", 0, "2026-01-01T00:00:09Z"));
+        scheduler.add(&with("old", 0, "2026-01-01T00:00:01Z"));
+        scheduler.add(&with("important", 7, "2026-01-01T00:00:10Z"));
+        for expected in ["important", "old", "young"] {
+            assert_eq!(scheduler.started(), [expected]);
+            scheduler.leave(expected);
+        }
+    }
+
+    #[test]
+    fn a_pod_in_the_place_of_another_is_as_old_as_its_owner() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "4", "pods": "500"}));
+        let of = |owner: &str, name: &str, cpu: &str, second: u32| {
+            let mut pod = pod(name, json!({"cpu": cpu}));
+            let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": owner, "controller": true});
+            pod["metadata"]["ownerReferences"] = json!([reference]);
+            pod["metadata"]["creationTimestamp"] = format!("2026-01-01T00:00:{second:02}Z").into();
+            pod
+        };
+        scheduler.add(&of("train", "train-0", "2", 1));
+        scheduler.add(&of("train", "train-1", "2", 1));
+        assert_eq!(scheduler.started(), ["train-0", "train-1"]);
+        scheduler.add(&of("large", "large-0", "4", 2));
+        // Its peer waits for it.
+        scheduler.leave("train-1");
+        scheduler.add(&of("train", "train-1b", "2", 3));
+        assert_eq!(scheduler.started(), ["train-1b"]);
+    }
+
+    #[test]
+    fn a_pod_that_is_withdrawn_holds_up_nobody_and_one_that_asks_nothing_is_never_held_up() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "4", "pods": "3"}));
+        scheduler.add(&pod("runs", json!({"cpu": "1"})));
+        assert_eq!(scheduler.started(), ["runs"]);
+        for name in ["big", "bigger", "biggest"] {
+            scheduler.add(&pod(name, json!({"cpu": "4"})));
+        }
+        scheduler.add(&pod("small", json!({"cpu": "1"})));
+        scheduler.add(&pod("free", json!({})));
+        assert_eq!(scheduler.started(), ["free"]);
+        for name in ["big", "bigger", "biggest"] {
+            assert!(scheduler.withdraw(name));
+        }
+        assert_eq!(scheduler.started(), ["small"]);
+    }
+
+    #[test]
+    fn what_the_node_never_has_holds_up_nobody() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "8", "pods": "500"}));
+        scheduler.add(&pod("gpus", json!({"cpu": "4", "nvidia.com/gpu": "1"})));
+        scheduler.add(&pod("huge", json!({"cpu": "64"})));
+        scheduler.add(&pod("all", json!({"cpu": "8"})));
+        assert_eq!(scheduler.started(), ["all"]);
+        let reasons = scheduler.explain();
+        assert!(
+            reasons[0].message.contains("1 Insufficient cpu, 1 Insufficient nvidia.com/gpu."),
+            "{reasons:?}"
+        );
+    }
+
+    #[test]
+    fn pods_that_exclude_each_other_run_one_after_the_other() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "8", "pods": "500"}));
+        let term =
+            json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}});
+        for name in ["first", "second"] {
+            let mut pod = pod(name, json!({"cpu": "1"}));
+            pod["metadata"]["labels"] = json!({"a": "b"});
+            pod["spec"]["affinity"] =
+                json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+            scheduler.add(&pod);
+        }
+        assert_eq!(scheduler.started(), ["first"]);
+        assert!(scheduler.explain()[0].message.contains("1 node(s) didn't match pod anti-affinity rules."));
+        scheduler.leave("first");
+        assert_eq!(scheduler.started(), ["second"]);
+    }
+
+    #[test]
+    fn a_pod_that_has_a_place_counts_whoever_gave_it() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "2", "pods": "500"}));
+        let given = read(&pod("given", json!({"cpu": "2"})));
+        scheduler.place(PodKey::of(&given), &given);
+        scheduler.add(&pod("waits", json!({"cpu": "1"})));
+        assert_eq!(scheduler.started().len(), 0);
+        scheduler.leave("given");
+        assert_eq!(scheduler.started(), ["waits"]);
+    }
+
+    proptest! {
+        /// Whatever comes and goes, no more is used than there is, and a free node starts whatever fits on it.
+        #[test]
+        fn the_node_is_never_overcommitted_and_never_stands_still(
+            asked in prop::collection::vec((0_u64..5, 0_u64..5), 1..40),
+            ends in prop::collection::vec(any::<prop::sample::Index>(), 0..80),
+        ) {
+            let mut scheduler = Scheduler::with(json!({"cpu": "4", "memory": "4", "pods": "6"}));
+            for (index, (cpu, memory)) in asked.iter().enumerate() {
+                let requests = json!({"cpu": cpu.to_string(), "memory": memory.to_string()});
+                scheduler.add(&pod(&format!("p{index}"), requests));
+            }
+            let mut running = Vec::new();
+            for end in ends.iter().map(Some).chain(std::iter::repeat(None)) {
+                running.extend(scheduler.started());
+                prop_assert!(scheduler.used.lacking(&Amounts::default(), &scheduler.node.total).is_empty());
+                prop_assert!(!running.is_empty() || scheduler.waiting.is_empty());
+                if running.is_empty() {
+                    break;
+                }
+                let at = end.map_or(0, |end| end.index(running.len()));
+                scheduler.leave(&running.swap_remove(at));
+            }
+        }
+    }
+}
