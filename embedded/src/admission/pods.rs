@@ -16,15 +16,27 @@ const DEFAULT_ACCOUNT: &str = "default";
 /// Completes a new pod, which may not have its name yet.
 pub(super) fn complete(server: &Server, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
     account(server, resource, pod)?;
-    let class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
+    let mut class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
     if class.is_empty() {
-        return Ok(());
+        let Some(usual) = usual_class(server) else { return Ok(()) };
+        pod["spec"]["priorityClassName"] = usual.clone().into();
+        class = usual;
     }
     let Some(value) = value_of(server, &class) else {
         return Err(refused(resource, pod, &format!("no PriorityClass with name {class} was found")));
     };
     pod["spec"]["priority"] = value.into();
     Ok(())
+}
+
+/// The class of pods that name none: of several, that with the lowest value.
+fn usual_class(server: &Server) -> Option<String> {
+    let classes = resources::stored("priorityclasses")?;
+    let page = server.table(classes).page("", None, None, None, |_| true).ok()?;
+    let classes = page.items.iter().map(|class| class.decode(classes));
+    let usual =
+        classes.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64());
+    Some(meta(&usual?, "name").to_owned())
 }
 
 /// Whether every cluster has this class.

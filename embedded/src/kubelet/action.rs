@@ -18,7 +18,7 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::engine::Inside;
-use super::environment::Variables;
+use super::environment::{self, Variables};
 use super::pod::Container;
 use super::process::{Launch, Process};
 use super::supervisor::Supervisor;
@@ -102,6 +102,8 @@ fn port(container: &Container, given: &IntOrString) -> Result<u16, String> {
 pub(super) struct Target {
     /// Where its commands run; `None` if it runs none.
     pub(super) place: Option<Place>,
+    /// The variables of the container.
+    pub(super) variables: Variables,
     /// Where ports of the container are reached on this machine, if that is elsewhere.
     pub(super) published: BTreeMap<u16, u16>,
 }
@@ -109,7 +111,7 @@ pub(super) struct Target {
 /// Where a container's commands run.
 pub(super) enum Place {
     /// On this host.
-    Host { supervisor: Arc<Supervisor>, environment: Variables, directory: Option<PathBuf> },
+    Host { supervisor: Arc<Supervisor>, directory: Option<PathBuf> },
     /// In a container of an engine.
     Container(Inside),
 }
@@ -147,21 +149,22 @@ impl Target {
     }
 
     async fn exec(&self, command: &[String]) -> Result<(), String> {
+        let command: Vec<_> = command.iter().map(|word| environment::expand(word, &self.variables)).collect();
         let (code, output) = match &self.place {
             None => return Ok(()),
-            Some(Place::Host { supervisor, environment, directory }) => {
+            Some(Place::Host { supervisor, directory }) => {
                 let Some((program, args)) = command.split_first() else { return Ok(()) };
                 let launch = Launch {
                     command: program.clone(),
                     args: args.to_vec(),
-                    environment: environment.clone(),
+                    environment: self.variables.clone(),
                     directory: directory.clone(),
                 };
                 let process = Process::start(supervisor, launch).await.map_err(|error| error.to_string())?;
                 let (exit, output) = process.collect(OUTPUT).await;
                 (i64::from(exit.code), output)
             }
-            Some(Place::Container(inside)) => inside.exec(command, OUTPUT).await?,
+            Some(Place::Container(inside)) => inside.exec(&command, OUTPUT).await?,
         };
         let output = String::from_utf8_lossy(&output).trim_end().to_owned();
         match (code, output) {
@@ -259,7 +262,7 @@ mod tests {
     use super::*;
 
     fn target(published: &[(u16, u16)]) -> Target {
-        Target { place: None, published: published.iter().copied().collect() }
+        Target { place: None, variables: Variables::new(), published: published.iter().copied().collect() }
     }
 
     /// A server of one answer, and its port.

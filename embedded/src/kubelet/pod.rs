@@ -45,6 +45,9 @@ impl std::fmt::Display for PodKey {
     }
 }
 
+/// The longest host name, in bytes.
+const HOST_NAME_MAX: usize = 63;
+
 /// `spec` of a pod.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -79,6 +82,13 @@ pub(super) struct PodSpec {
 }
 
 impl PodSpec {
+    /// The host name in a pod of this name, cut to what a host name may have, as Kubernetes does.
+    pub(super) fn host_name(&self, pod: &str) -> String {
+        let name = self.hostname.as_deref().unwrap_or(pod);
+        let cut = name.get(..HOST_NAME_MAX).unwrap_or(name);
+        cut.trim_end_matches(['-', '.']).to_owned()
+    }
+
     /// Time between SIGTERM and SIGKILL; Kubernetes' default is 30 s.
     pub(super) fn grace(&self) -> Duration {
         grace(self.termination_grace_period_seconds.unwrap_or(30))
@@ -271,5 +281,47 @@ impl PodStatus {
     /// Whether the pod is Succeeded or Failed.
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self.phase.as_deref(), Some("Succeeded" | "Failed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_host_name_is_cut() {
+        let long = format!("{}-.x", "a".repeat(61));
+        assert_eq!(PodSpec::default().host_name(&long), "a".repeat(61));
+        let given: PodSpec = serde_json::from_value(json!({"hostname": "given"})).unwrap();
+        assert_eq!(given.host_name("pod"), "given");
+    }
+
+    #[test]
+    fn rules_of_a_container_come_before_its_policy_and_that_before_the_pods() {
+        let rule = |operator: &str| json!({"action": "Restart", "exitCodes": {"operator": operator, "values": [42]}});
+        let spec = |policy: &str, container: serde_json::Value| -> PodSpec {
+            let mut container = container;
+            container["name"] = "c".into();
+            serde_json::from_value(json!({"restartPolicy": policy, "containers": [container]})).unwrap()
+        };
+        let never = json!({"restartPolicy": "Never"});
+        for (spec, code, restarts) in [
+            (spec("OnFailure", json!({})), 1, true),
+            (spec("OnFailure", json!({})), 0, false),
+            (spec("OnFailure", never.clone()), 1, false),
+            (spec("Never", json!({"restartPolicy": "Always"})), 0, true),
+            (spec("Never", json!({"restartPolicy": "Never", "restartPolicyRules": [rule("In")]})), 42, true),
+            (spec("Never", json!({"restartPolicy": "Never", "restartPolicyRules": [rule("In")]})), 41, false),
+            (
+                spec("Never", json!({"restartPolicy": "Never", "restartPolicyRules": [rule("NotIn")]})),
+                41,
+                true,
+            ),
+        ] {
+            assert_eq!(spec.restarts(Slot::Main(0), code), restarts, "{code}: {spec:?}");
+        }
     }
 }

@@ -13,6 +13,8 @@ pub(super) const FAILED_MOUNT: &str = "FailedMount";
 pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 /// Reason of a container without a program.
 pub(super) const CREATE_ERROR: &str = "CreateContainerError";
+/// The action of a rule that restarts the whole pod.
+const RESTART_ALL: &str = "RestartAllContainers";
 /// Fields that name the user of a container.
 const RUN_AS_USER: &str = "runAsUser";
 const RUN_AS_NON_ROOT: &str = "runAsNonRoot";
@@ -28,13 +30,23 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-/// The refusals of a pod whose containers an engine runs: its volumes, in their order.
+/// The refusals of a pod whatever runs its containers: its volumes, in their order, and rules of its containers.
 pub(super) fn of_containers(spec: &PodSpec) -> Vec<Refusal> {
     let refusal = |(index, volume)| {
         let (kind, message) = volumes::unsupported(volume)?;
         Some(Refusal { field: format!("volumes[{index}].{kind}"), reason: FAILED_MOUNT, message })
     };
-    spec.volumes.iter().enumerate().filter_map(refusal).collect()
+    let rules = spec.slots().flat_map(|slot| {
+        let rules = spec.container(slot).restart_policy_rules.iter().enumerate();
+        rules.filter(|(_, rule)| rule.action == RESTART_ALL).map(move |(index, _)| Refusal {
+            field: format!("{}.restartPolicyRules[{index}].action", slot.field()),
+            reason: CONFIG_ERROR,
+            message: format!(
+                "the local kubelet restarts no containers together: {RESTART_ALL} is not supported"
+            ),
+        })
+    });
+    spec.volumes.iter().enumerate().filter_map(refusal).chain(rules).collect()
 }
 
 /// All refusals of a pod whose containers are processes, in the order of its fields, one for each field.
@@ -232,6 +244,18 @@ mod tests {
         let own = json!({"name": "c", "command": ["true"], "securityContext": {"runAsUser": other}});
         let found = fields(json!({"containers": [own]}));
         assert_eq!(found, ["containers[0].securityContext.runAsUser"]);
+    }
+
+    #[test]
+    fn containers_are_not_restarted_together() {
+        let rules = |action: &str| {
+            let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [1]}});
+            let container = json!({"name": "c", "restartPolicy": "Never", "restartPolicyRules": [rule]});
+            let spec = serde_json::from_value(json!({"containers": [container]})).unwrap();
+            of_containers(&spec).into_iter().map(|refusal| refusal.field).collect::<Vec<_>>()
+        };
+        assert_eq!(rules("RestartAllContainers"), ["containers[0].restartPolicyRules[0].action"]);
+        assert_eq!(rules("Restart"), [""; 0]);
     }
 
     #[test]

@@ -135,10 +135,10 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     let place = place.map_err(|error| volumes::unusable("the pod's folders", &error))?;
     let mut given: Variables =
         INHERITED.iter().filter_map(|name| Some(((*name).into(), std::env::var(name).ok()?))).collect();
-    let hostname = pod.spec.hostname.as_ref().unwrap_or(&worker.key.name);
+    let hostname = pod.spec.host_name(&worker.key.name);
     let termination_log = worker.folder.path().join(termination_log(container));
     given.extend([
-        ("HOSTNAME".into(), hostname.clone()),
+        ("HOSTNAME".into(), hostname),
         (POD_UID_VARIABLE.into(), worker.key.uid.clone()),
         (TERMINATION_LOG_VARIABLE.into(), termination_log.to_string_lossy().into_owned()),
     ]);
@@ -207,13 +207,13 @@ pub(super) async fn run(
     let own_id = (format!("yardmaster://{}/{}/{attempt}", worker.key.uid, container.name), String::new());
     let exit = match prepared {
         Prepared::Container(engine, recipe, _gpus) => {
-            let image = recipe.image_id.clone();
+            let (image, variables) = (recipe.image_id.clone(), recipe.variables.clone());
             let (started, output) = match start_container(&engine, *recipe, stop).await {
                 Ok(started) => started,
                 Err(error) => return Run::without_start(worker, error.to_string()).await,
             };
             started_at = announce(started.status_id(), image);
-            let target = target_in_engine(&started, container, &worker.pod.spec, setup).await;
+            let target = target_in_engine(&started, variables, container, &worker.pod.spec, setup).await;
             let attending = attend::attend(worker, slot, &target, stop, &run_stop, &is_killed);
             let ended = tokio::select! {
                 ended = started.wait(output, &mut log, run_stop.signal()) => ended,
@@ -291,17 +291,15 @@ async fn start_container(
 fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Target {
     let runs_commands = action::all(container).any(|action| matches!(action, Action::Exec(_)));
     let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
-    let place = supervisor.map(|supervisor| Place::Host {
-        supervisor,
-        environment: launch.environment.clone(),
-        directory: launch.directory.clone(),
-    });
-    Target { place, published: BTreeMap::new() }
+    let place = supervisor.map(|supervisor| Place::Host { supervisor, directory: launch.directory.clone() });
+    let variables = if runs_commands { launch.environment.clone() } else { Variables::new() };
+    Target { place, variables, published: BTreeMap::new() }
 }
 
 /// Where the probes and hooks of an engine's container reach it.
 async fn target_in_engine(
     started: &engine::Container,
+    variables: Variables,
     container: &Container,
     spec: &PodSpec,
     setup: &PodSetup,
@@ -312,7 +310,7 @@ async fn target_in_engine(
         Some(sandbox) => sandbox.published().await,
         None => started.published().await,
     };
-    Target { place: Some(Place::Container(started.inside())), published }
+    Target { place: Some(Place::Container(started.inside())), variables, published }
 }
 
 /// How a run ended.

@@ -308,6 +308,13 @@ impl PodRecord {
         }
     }
 
+    /// The containers that a pod which is ready would have ready: sidecars and main containers.
+    fn unready<'a>(&self, spec: &'a PodSpec) -> Vec<&'a str> {
+        let counts = |slot: &Slot| matches!(slot, Slot::Main(_)) || spec.is_sidecar(*slot);
+        let unready = spec.slots().filter(counts).filter(|slot| !self.slot(*slot).is_ready());
+        unready.map(|slot| spec.container(slot).name.as_str()).collect()
+    }
+
     fn initialized(&self, spec: &PodSpec) -> bool {
         self.init.iter().enumerate().all(|(index, record)| {
             if spec.is_sidecar(Slot::Init(index)) { !record.never_started() } else { record.succeeded() }
@@ -357,16 +364,14 @@ impl PodRecord {
                 ),
             ),
         };
+        let unready = self.unready(spec);
         let ready = match phase {
             Phase::Succeeded => Verdict::no("PodCompleted", String::new()),
             Phase::Failed => Verdict::no("PodFailed", String::new()),
-            _ if self.main.iter().all(ContainerRecord::is_ready) => Verdict::yes(),
+            _ if unready.is_empty() => Verdict::yes(),
             _ => Verdict::no(
                 "ContainersNotReady",
-                format!(
-                    "containers with unready status: [{}]",
-                    names(spec, &self.main, Slot::Main, |r| !r.is_ready())
-                ),
+                format!("containers with unready status: [{}]", unready.join(" ")),
             ),
         };
         let sandbox = if self.finished { Verdict::no("", String::new()) } else { Verdict::yes() };

@@ -421,7 +421,7 @@ impl Worker {
             Named {
                 namespace: &self.key.namespace,
                 labels: self.pod.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()),
-                hostname: spec.hostname.as_ref().unwrap_or(&self.key.name),
+                hostname: &spec.host_name(&self.key.name),
                 subdomain: spec.subdomain.as_deref().unwrap_or_default(),
             },
             &services,

@@ -46,8 +46,9 @@ impl PullSecret {
 /// As whom to pull an image; `None` as nobody.
 pub(super) async fn find(image: &str, secrets: &[PullSecret]) -> Option<DockerCredentials> {
     let logins = || secrets.iter().flat_map(|secret| &secret.auths);
-    let of_secret =
-        logins().find(|(registry, _)| is_for(registry, image)).map(|(_, login)| login.credentials());
+    let fitting = logins().filter(|(registry, _)| is_for(registry, image));
+    // That for a part of the registry is meant more than that for all of it.
+    let of_secret = fitting.max_by_key(|(registry, _)| registry.len()).map(|(_, login)| login.credentials());
     if of_secret.is_some() {
         return of_secret;
     }

@@ -40,6 +40,7 @@ impl Inside {
             }
         }
         let ended = docker.inspect_exec(&made.id).await.map_err(|error| said(&error))?;
-        Ok((ended.exit_code.unwrap_or_default(), printed))
+        let code = ended.exit_code.ok_or("the engine does not know how the command ended")?;
+        Ok((code, printed))
     }
 }

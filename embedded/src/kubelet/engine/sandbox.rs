@@ -7,6 +7,7 @@ use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::TryStreamExt as _;
 
+use super::super::environment::Variables;
 use super::super::pod::{PodKey, PodSpec};
 use super::super::setup::SetupError;
 use super::container::Container;
@@ -63,7 +64,7 @@ impl Engine {
         let recipe = Recipe {
             name: format!("yardmaster_POD_{name}_{namespace}_{uid}"),
             body: ContainerCreateBody {
-                hostname: (!spec.host_network).then(|| spec.hostname.as_ref().unwrap_or(name).clone()),
+                hostname: (!spec.host_network).then(|| spec.host_name(name)),
                 image: Some(IMAGE.into()),
                 entrypoint: Some(vec![pause::PATH.into()]),
                 labels: Some(self.labels(uid)),
@@ -82,6 +83,7 @@ impl Engine {
             },
             stop_signal: "SIGKILL".into(),
             image_id: String::new(),
+            variables: Variables::new(),
         };
         let container = self.create(&recipe).await.map_err(failed)?;
         self.0.docker.start_container(container.id(), None).await.map_err(failed)?;

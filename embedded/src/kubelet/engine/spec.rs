@@ -43,6 +43,8 @@ pub(in crate::kubelet) struct Recipe {
     pub(super) stop_signal: String,
     /// The image's ID.
     pub(in crate::kubelet) image_id: String,
+    /// Its variables, but for those of its image.
+    pub(in crate::kubelet) variables: Variables,
 }
 
 /// What a recipe is made of.
@@ -92,7 +94,7 @@ impl Engine {
             None => ports::bindings(given.spec, std::iter::once(given.slot)),
         };
         // In Docker, the host name of a sandbox is that of all containers, which must not have one then.
-        let hostname = given.spec.hostname.as_ref().unwrap_or(name).clone();
+        let hostname = given.spec.host_name(name);
         let has_own_name = !given.spec.host_network && (given.sandbox.is_none() || self.0.is_podman());
         Ok(Recipe {
             name: format!("yardmaster_{}_{name}_{namespace}_{uid}_{}", container.name, given.attempt),
@@ -116,6 +118,7 @@ impl Engine {
                 ..ContainerCreateBody::default()
             },
             image_id: given.image.id,
+            variables: given.environment,
         })
     }
 }
