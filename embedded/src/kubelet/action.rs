@@ -35,8 +35,10 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 /// What a probe or a hook does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action<'a> {
-    /// Runs a command in the container: it is well if that exits with 0.
+    /// Runs a command in the container, in which variables are replaced: it is well if that exits with 0.
     Exec(&'a [String]),
+    /// Runs a command in the container as it is.
+    ExecVerbatim(&'a [String]),
     /// Asks by HTTP: a status from 200 to 399 is well.
     Http(&'a core::HTTPGetAction),
     /// Connects.
@@ -58,7 +60,8 @@ impl<'a> Action<'a> {
 
     /// What a hook does. A hook that connects is kept by Kubernetes for old objects alone, and does nothing.
     pub(super) fn of_hook(hook: &'a core::LifecycleHandler) -> Option<Self> {
-        let exec = hook.exec.as_ref().map(|exec| Self::Exec(exec.command.as_deref().unwrap_or_default()));
+        let exec =
+            hook.exec.as_ref().map(|exec| Self::ExecVerbatim(exec.command.as_deref().unwrap_or_default()));
         let seconds = |sleep: &core::SleepAction| u64::try_from(sleep.seconds).unwrap_or_default();
         exec.or_else(|| hook.http_get.as_ref().map(Self::Http))
             .or_else(|| hook.sleep.as_ref().map(|sleep| Self::Sleep(Duration::from_secs(seconds(sleep)))))
@@ -72,7 +75,7 @@ impl<'a> Action<'a> {
             Self::Tcp(core::TCPSocketAction { host: Some(host), .. }) if !host.is_empty() => None,
             Self::Tcp(socket) => port(container, &socket.port).ok(),
             Self::Grpc(grpc) => u16::try_from(grpc.port).ok(),
-            Self::Exec(_) | Self::Sleep(_) => None,
+            Self::Exec(_) | Self::ExecVerbatim(_) | Self::Sleep(_) => None,
         }
     }
 }
@@ -123,7 +126,11 @@ impl Target {
     /// What is wrong, in the words of Kubernetes.
     pub(super) async fn perform(&self, container: &Container, action: Action<'_>) -> Result<(), String> {
         match action {
-            Action::Exec(command) => self.exec(command).await,
+            Action::Exec(command) => {
+                let expanded = |word: &String| environment::expand(word, &self.variables);
+                self.exec(&command.iter().map(expanded).collect::<Vec<_>>()).await
+            }
+            Action::ExecVerbatim(command) => self.exec(command).await,
             Action::Http(get) => self.get(container, get).await,
             Action::Tcp(socket) => {
                 let port = port(container, &socket.port)?;
@@ -131,7 +138,8 @@ impl Target {
                 let failed = |error: &dyn std::fmt::Display| format!("dial tcp {address}: {error}");
                 let stream = TcpStream::connect(&address).await.map_err(|error| failed(&error))?;
                 // What publishes a port may accept connections before it finds that nobody listens.
-                if !self.published.contains_key(&port) {
+                let is_elsewhere = socket.host.as_ref().is_some_and(|host| !host.is_empty());
+                if is_elsewhere || !self.published.contains_key(&port) {
                     return Ok(());
                 }
                 match tokio::time::timeout(SECOND_THOUGHTS, stream.peek(&mut [0])).await {
@@ -149,7 +157,6 @@ impl Target {
     }
 
     async fn exec(&self, command: &[String]) -> Result<(), String> {
-        let command: Vec<_> = command.iter().map(|word| environment::expand(word, &self.variables)).collect();
         let (code, output) = match &self.place {
             None => return Ok(()),
             Some(Place::Host { supervisor, directory }) => {
@@ -164,7 +171,7 @@ impl Target {
                 let (exit, output) = process.collect(OUTPUT).await;
                 (i64::from(exit.code), output)
             }
-            Some(Place::Container(inside)) => inside.exec(&command, OUTPUT).await?,
+            Some(Place::Container(inside)) => inside.exec(command, OUTPUT).await?,
         };
         let output = String::from_utf8_lossy(&output).trim_end().to_owned();
         match (code, output) {

@@ -66,11 +66,17 @@ pub(super) async fn attend(
         };
         let least = Instant::now() + LEAST_GRACE;
         run_stop.request_until(asked.deadline().map_or(least, |deadline| deadline.max(least)));
-        if let Err(why) = outcome {
-            let message = format!("PreStopHook failed: {why}");
-            worker.context.events.warn(&worker.key, "FailedPreStopHook", &message).await;
-        }
-        std::future::pending().await
+        let telling = async {
+            if let Err(why) = outcome {
+                let message = format!("PreStopHook failed: {why}");
+                worker.context.events.warn(&worker.key, "FailedPreStopHook", &message).await;
+            }
+        };
+        let passing_on = async {
+            tokio::time::sleep_until(least).await;
+            asked.forward_to(run_stop).await
+        };
+        tokio::join!(telling, passing_on).1
     };
     tokio::select! {
         never = pod_stop.forward_to(&asked) => never,

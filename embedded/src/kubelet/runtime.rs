@@ -289,7 +289,8 @@ async fn start_container(
 
 /// Where the probes and hooks of a process reach it.
 fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Target {
-    let runs_commands = action::all(container).any(|action| matches!(action, Action::Exec(_)));
+    let runs_commands =
+        action::all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)));
     let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
     let place = supervisor.map(|supervisor| Place::Host { supervisor, directory: launch.directory.clone() });
     let variables = if runs_commands { launch.environment.clone() } else { Variables::new() };

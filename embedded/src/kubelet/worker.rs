@@ -349,10 +349,8 @@ impl Worker {
                 .and_then(|start| Duration::try_from(termination.finished_at.duration_since(start)).ok());
             self.record.send_modify(|record| record.terminated(slot, termination));
             // What a probe has ended goes on, whatever its exit code is.
-            let over = match is_killed {
-                true => policy == RestartPolicy::Never,
-                false => !self.pod.spec.restarts(slot, exit_code),
-            };
+            let goes_on = is_killed && policy != RestartPolicy::Never;
+            let over = !goes_on && !self.pod.spec.restarts(slot, exit_code);
             if over || stop.deadline().is_some() {
                 return succeeded;
             }

@@ -10,7 +10,7 @@ use bollard::query_parameters::{
 };
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::super::logs::LogWriter;
 use super::super::process::Exit;
@@ -23,8 +23,8 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 const LONGEST_LINE: usize = 16 << 10;
 /// How often SIGKILL is sent to a container that goes on.
 const KILLED_AGAIN: Duration = Duration::from_secs(5);
-/// How often it is sent to an engine that does not answer.
-const MOST_KILLS: u32 = 4;
+/// How often one after the other an engine may not answer a signal.
+const MOST_UNHEARD: u32 = 4;
 /// The number of SIGKILL.
 const KILL: i32 = 9;
 
@@ -135,22 +135,20 @@ impl Container {
     ) -> Ended {
         let mut ended = Box::pin(self.ended());
         let mut lines = Lines::default();
-        let (mut printed, mut terminating, mut kills) = (true, false, 0);
+        let (mut printed, mut terminating, mut killed, mut unheard) = (true, false, false, 0);
         let mut again = interval(KILLED_AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
             let signal = tokio::select! {
                 // One that prints without end is stopped like any other, and what it has printed is copied before it is gone.
                 biased;
-                () = stop.expired(), if kills == 0 => {
-                    kills = 1;
+                () = stop.expired(), if !killed => {
+                    killed = true;
                     again.reset();
                     "SIGKILL"
                 }
                 // The engine may not have heard it.
-                _ = again.tick(), if kills > 0 => {
-                    kills += 1;
-                    "SIGKILL"
-                }
+                _ = again.tick(), if killed => "SIGKILL",
                 () = stop.requested(), if !terminating => {
                     terminating = true;
                     self.stop_signal.as_str()
@@ -161,8 +159,9 @@ impl Container {
                 }
                 code = &mut ended => break code,
             };
-            let is_heard = self.signal(signal).await;
-            if kills > MOST_KILLS && !is_heard {
+            let is_heard = timeout(KILLED_AGAIN, self.signal(signal)).await.unwrap_or(false);
+            unheard = if is_heard { 0 } else { unheard + 1 };
+            if killed && unheard > MOST_UNHEARD {
                 tracing::warn!(
                     container = self.id,
                     "the engine is gone: what became of a container is not known"

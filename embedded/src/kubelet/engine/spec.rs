@@ -1,14 +1,14 @@
 //! What the engine is asked to make of a container of a pod.
 
 use std::collections::BTreeMap;
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::super::environment::{self, Variables};
 use super::super::pod::{Container, PodKey, PodSpec, SecurityContext, Slot, VolumeMount};
@@ -29,8 +29,6 @@ const CPU_PERIOD: i64 = 100_000;
 const MIN_CPU_QUOTA: i64 = 1_000;
 /// The least CPU shares that Linux takes.
 const MIN_SHARES: f64 = 2.0;
-/// Permissions of folders within volumes.
-const WRITTEN_BY_ALL: u32 = 0o777;
 /// The signal that asks a container to stop, unless its image names another.
 const STOP_SIGNAL: &str = "SIGTERM";
 
@@ -164,7 +162,7 @@ fn host_config(
         ipc_mode: host(spec.host_ipc).or_else(|| shared.clone()),
         pid_mode: host(spec.host_pid).or_else(|| shared.filter(|_| spec.share_process_namespace)),
         // With a sandbox, its hosts are those of all containers.
-        extra_hosts: given.sandbox.is_none().then(|| extra_hosts(spec)),
+        extra_hosts: (given.sandbox.is_none() || spec.host_network).then(|| extra_hosts(spec)),
         // What it prints is copied as it comes.
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         ..HostConfig::default()
@@ -252,20 +250,26 @@ fn mounts(container: &Container, given: &Ingredients<'_>) -> Result<Vec<Mount>, 
     volumes.chain([Ok(message)]).collect()
 }
 
-/// Makes the folders of a path within a volume, which any user may write into as into the volume. Nothing is made behind a
-/// symbolic link.
+/// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a symbolic link.
 fn make_below(root: &Path, below: &Path) -> std::io::Result<()> {
-    let mut path = root.to_owned();
-    for part in below.components() {
-        path.push(part);
-        match std::fs::symlink_metadata(&path) {
-            Ok(found) if found.is_symlink() => return Ok(()),
-            Ok(_) => {}
-            Err(_) => {
-                std::fs::create_dir(&path)?;
-                std::fs::set_permissions(&path, Permissions::from_mode(WRITTEN_BY_ALL))?;
-            }
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut folder = rustix::fs::open(root, flags, Mode::empty())?;
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&folder)?.st_mode & 0o777);
+    for part in below.components().filter(|part| matches!(part, Component::Normal(_))) {
+        let is_made = match rustix::fs::mkdirat(&folder, part.as_os_str(), mode) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(error) => return Err(error.into()),
+        };
+        let next = rustix::fs::openat(&folder, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
+        let Ok(next) = next else {
+            // A file, or a link: where it leads is judged by the caller.
+            return Ok(());
+        };
+        if is_made {
+            rustix::fs::fchmod(&next, mode)?;
         }
+        folder = next;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use self::constraints::{Mismatch, Neighbour};
 pub(super) use self::constraints::{NodeView, unmet};
 use super::pod::{Pod, PodKey, PodSpec};
 
-/// Number of waiting pods that are looked at for one decision.
+/// Number of pods that wait for others to end of which one decision takes note.
 const LOOKED_AT: usize = 1000;
 
 /// The place of a pod among those that wait: by priority, then by the age of its owner's first pod, then as they came.
@@ -129,6 +129,7 @@ impl Scheduler {
             Some(owner) => {
                 let family = self.families.entry(owner.clone()).or_insert(Family { age, pods: 0 });
                 family.pods += 1;
+                family.age = family.age.min(age);
                 family.age
             }
             None => age,
@@ -184,7 +185,8 @@ impl Scheduler {
     fn walk(&self, mut tell: impl FnMut(&Turn, Result<(), Reasons>)) {
         // What is used, and what pods that wait will use.
         let mut taken = self.used.clone();
-        for (turn, candidate) in self.waiting.iter().take(LOOKED_AT) {
+        let mut held_up = 0;
+        for (turn, candidate) in &self.waiting {
             if let Err(mismatch) = self.mismatch(candidate) {
                 tell(turn, Err(Reasons::Mismatch(mismatch)));
                 continue;
@@ -196,10 +198,11 @@ impl Scheduler {
             } else if asked.lacking(&Amounts::default(), &self.node.total).is_empty() {
                 // What the whole node does not have keeps nobody waiting, and what waits takes no place.
                 taken.add(&asked.without(amounts::PODS));
+                held_up += 1;
             }
             let is_full = taken.exhausts(&self.node.total, amounts::PODS);
             tell(turn, if lacking.is_empty() { Ok(()) } else { Err(Reasons::Lacking(lacking)) });
-            if is_full {
+            if is_full || held_up == LOOKED_AT {
                 return;
             }
         }
