@@ -1,5 +1,6 @@
 //! `yardmaster run` and `yardmaster cluster` with an engine.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -69,7 +70,13 @@ fn what_a_killed_cluster_has_left_is_removed_by_the_next_and_nothing_of_a_living
         let config = folder.path().join(name);
         let args = ["cluster", "--runtime", "containers", "--write-kubeconfig", config.to_str().unwrap()];
         let mut cluster = Background::start(&mut yardmaster(address, &args));
-        Background::line(cluster.0.stdout.take().unwrap(), "containers of Podman");
+        let (output, errors) = (cluster.0.stdout.take().unwrap(), cluster.0.stderr.take().unwrap());
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        if !lines.by_ref().any(|line| line.contains("containers of Podman")) {
+            panic!("{name}: {}", std::io::read_to_string(errors).unwrap());
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        std::thread::spawn(move || std::io::read_to_string(errors));
         (cluster, config)
     };
     // A Job that goes on.

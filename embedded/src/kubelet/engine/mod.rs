@@ -45,7 +45,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// What container IDs of Podman begin with.
 const PODMAN: &str = "podman";
 /// How long an engine may take to say that it is there, on a busy machine.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Seconds that an answer of the engine may take: a disk that is busy unpacks images for minutes.
 const PATIENCE: u64 = 600;
 /// Seconds for the answer about a container's end: as long as it takes.
