@@ -21,7 +21,9 @@ impl Second {
 
 impl From<Timestamp> for Second {
     fn from(time: Timestamp) -> Self {
-        let since_first = time.as_second().abs_diff(Timestamp::MIN.as_second());
+        // Before 1970, a part of a second counts backwards.
+        let second = time.as_second() - i64::from(time.subsec_nanosecond() < 0);
+        let since_first = second.max(Timestamp::MIN.as_second()).abs_diff(Timestamp::MIN.as_second());
         Self(NonZeroU64::MIN.saturating_add(since_first))
     }
 }
@@ -47,6 +49,15 @@ mod tests {
         }
         assert!(Second::from(Timestamp::MAX).number() < 1 << Second::BITS);
         assert_eq!(size_of::<Option<Second>>(), 8);
+    }
+
+    #[test]
+    fn a_part_of_a_second_does_not_count_before_1970_either() {
+        for nanoseconds in [-1, -999_999_999] {
+            let time = Timestamp::new(-5, nanoseconds).unwrap();
+            assert_eq!(Second::from(time), Second::from(Timestamp::from_second(-6).unwrap()));
+        }
+        assert_eq!(Timestamp::from(Second::from(Timestamp::MIN)), Timestamp::MIN);
     }
 
     #[test]
