@@ -1,6 +1,7 @@
 //! PersistentVolumeClaims: each has a folder of this host, which outlives the pods that use it.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,6 +11,8 @@ use super::volumes;
 
 /// Permissions of a claim's folder: containers may run as any user.
 const WRITTEN_BY_ALL: u32 = 0o777;
+/// Permissions of the folders around it.
+const PRIVATE: u32 = 0o700;
 
 /// Where the folders of claims are.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +47,8 @@ fn make(folder: &Path) -> std::io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
-    std::fs::create_dir_all(folder)?;
+    // Other users of this machine do not get as far as the folder.
+    DirBuilder::new().recursive(true).mode(PRIVATE).create(folder)?;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(WRITTEN_BY_ALL))
 }
 
@@ -67,6 +71,9 @@ mod tests {
         let again = kept.provide(directory.path(), &claim("2")).await.unwrap();
         assert_eq!(std::fs::read(again.join("result")).unwrap(), b"42");
         assert_eq!(again, directory.path().join("kept/n/data"));
+        let mode =
+            |path: &str| std::fs::metadata(directory.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("kept"), mode("kept/n"), mode("kept/n/data")), (PRIVATE, PRIVATE, WRITTEN_BY_ALL));
 
         let first = Claims::OfCluster.provide(directory.path(), &claim("1")).await.unwrap();
         let second = Claims::OfCluster.provide(directory.path(), &claim("2")).await.unwrap();

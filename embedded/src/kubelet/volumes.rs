@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1 as core;
 
+use super::KubeletMode;
 use super::client::{Data, PodClient};
 use super::environment::{self, Variables};
 use super::host_path;
@@ -45,6 +46,15 @@ impl VolumeFile {
     }
 }
 
+/// Who uses a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Users {
+    /// This user, as whom processes run.
+    Own,
+    /// Any user of a container.
+    Any,
+}
+
 /// The paths of a pod's volumes on this host, by the volumes' names.
 pub(super) type Volumes = BTreeMap<String, PathBuf>;
 
@@ -66,7 +76,11 @@ pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
             context.claims.provide(context.pods.path(), &claim).await?
         } else {
             let files = files(client, pod, volume).await?;
-            fill(folder, volume.name.clone(), files, pod.spec.security_context.fs_group).await?;
+            let users = match &context.mode {
+                KubeletMode::Containers(_) => Users::Any,
+                KubeletMode::Process | KubeletMode::Simulated => Users::Own,
+            };
+            fill(folder, volume.name.clone(), files, users, pod.spec.security_context.fs_group).await?;
             folder.volume_path(&volume.name)
         };
         volumes.insert(volume.name.clone(), path);
@@ -198,6 +212,7 @@ async fn fill(
     folder: &PodFolder,
     volume: String,
     files: Option<Files>,
+    users: Users,
     group: Option<i64>,
 ) -> Result<(), SetupError> {
     let (pod, name) = (folder.clone(), volume.clone());
@@ -213,7 +228,9 @@ async fn fill(
             folder.write(path, &file.content, file.mode | group_reads)?;
         }
         // Nobody else enters the pod's own folder, but its containers may run as any user.
-        folder.set_mode(if files.is_some() { READ_BY_ALL } else { WRITTEN_BY_ALL })?;
+        if users == Users::Any {
+            folder.set_mode(if files.is_some() { READ_BY_ALL } else { WRITTEN_BY_ALL })?;
+        }
         if let Some(group) = group {
             folder.give_to_group(group)?;
         }
