@@ -1,4 +1,4 @@
-//! What the API server completes of a new pod from other objects: its priority. The service account that it names must exist.
+//! The API server gives a new pod the priority of its class, and refuses a pod whose service account is not there.
 
 use serde_json::Value;
 
