@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::progress::Progress;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink, index};
@@ -79,14 +79,6 @@ impl LogFiles {
         }
         errors.is_empty() && self.begun.values().all(|is_begun| *is_begun)
     }
-}
-
-/// Makes the folder.
-///
-/// # Errors
-/// If it cannot be made.
-pub(super) fn make(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
 }
 
 /// The name of the file of a container.

@@ -191,7 +191,7 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(folder) = &args.log_dir {
-        let made = log_files::make(folder);
+        let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Failure::bad_input(format!("--log-dir {}: {error}", folder.display())))?;
     }
     let mut interrupts = Interrupts::listen()?;
