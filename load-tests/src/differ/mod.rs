@@ -30,10 +30,11 @@ use futures::future::{join, join_all};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use self::pair::{Opponent, Outcome, Played};
+use self::pair::{Opponent, Pauses, Played};
 use self::plan::Plan;
 use self::report::{Report, Verdict};
 use self::rules::Known;
+use self::state::Difference;
 use self::yard::Yard;
 use crate::ground::{Ground, Storage};
 use crate::report::Env;
@@ -45,6 +46,8 @@ const TRIED_AT_ONCE: usize = 6;
 const JUDGED_AT_ONCE: usize = 12;
 /// How often a difference is played again, and the reference against itself.
 const AGAIN: usize = 5;
+/// Most acts of a step between which the reference gets pauses.
+const MOST_ACTS: usize = 12;
 
 /// Flags of `differ`.
 #[derive(Clone, Debug, Args)]
@@ -139,13 +142,17 @@ impl DifferArgs {
             return (played, None);
         }
         let again = |plan: Plan| play(yard, plan, Opponent::Ours, deadline);
-        let (seen, varies) = join(
+        let (seen, itself) = join(
             join_all((0..AGAIN).map(|_| again(played.plan.clone()))),
-            reference_varies(yard, &played, deadline),
+            join_all((0..AGAIN).map(|_| play(yard, played.plan.clone(), Opponent::Itself, deadline))),
         )
         .await;
-        if varies {
+        let varies = itself.iter().any(|other| other.differs_as(&played));
+        if varies || comes_to_ours(&played, &seen, false) || comes_to_ours(&played, &itself, true) {
             return (Played { shown: Some(Known::Race), ..played }, None);
+        }
+        if comes_to_ours(&played, &with_pauses(yard, &played, deadline).await, false) {
+            return (Played { shown: Some(Known::ActsAtOnce), ..played }, None);
         }
         let is_same = |other: &Played| Verdict::of(other) == verdict;
         let is_known =
@@ -156,9 +163,6 @@ impl DifferArgs {
                 .find(is_known)
                 .map_or((played.clone(), Some(false)), |known| (known.clone(), None));
         };
-        if is_equal_one_by_one(yard, seen, deadline).await {
-            return (Played { shown: Some(Known::ActsAtOnce), ..seen.clone() }, None);
-        }
         let same_again = async |plan: Plan| Some(again(plan).await).filter(is_same);
         let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, same_again).await;
         match smaller {
@@ -175,11 +179,21 @@ async fn play(yard: &Yard, plan: Plan, opponent: Opponent, deadline: Instant) ->
     Played::of(yard, &plan, opponent).await
 }
 
-/// Whether ours comes every time to what the reference comes to when the acts of the last step come one by one.
-async fn is_equal_one_by_one(yard: &Yard, played: &Played, deadline: Instant) -> bool {
-    let has_several = played.plan.steps.last().is_some_and(|step| step.0.len() > 1);
-    let plays = (0..AGAIN).map(|_| play(yard, played.plan.clone(), Opponent::OursOneByOne, deadline));
-    has_several && join_all(plays).await.iter().all(|played| matches!(played.outcome, Outcome::Equal))
+/// Plays a plan with pauses for the reference at each place of the last step, and at all of them.
+async fn with_pauses(yard: &Yard, played: &Played, deadline: Instant) -> Vec<Played> {
+    let acts = played.plan.steps.last().map_or(0, |step| step.singly().0.len());
+    let plays = Pauses::between(acts)
+        .filter(|_| acts <= MOST_ACTS)
+        .map(|pauses| play(yard, played.plan.clone(), Opponent::OursWithPauses(pauses), deadline));
+    join_all(plays).await
+}
+
+/// Whether the reference comes in one of these plays to what ours came to.
+fn comes_to_ours(played: &Played, others: &[Played], are_of_reference: bool) -> bool {
+    let Some(difference) = played.difference() else { return false };
+    let steps = played.plan.steps.len();
+    let mut states = others.iter().flat_map(|other| other.of_reference(steps, are_of_reference));
+    states.any(|state| Difference::between(state, &difference.ours).is_none())
 }
 
 /// Whether the reference differs from itself in what is weightiest in this difference.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use futures::future::{join_all, try_join};
+use futures::future::try_join;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -30,8 +30,8 @@ const HEALING: Duration = Duration::from_secs(25);
 /// The same where ours is known to be later than the reference: the back-off after five failures, or some searches for pods
 /// without labels.
 const HEALING_LATE: Duration = Duration::from_secs(170);
-/// Time between two acts, so that the reference handles each by itself. It handles a Job once a second.
-const ONE_BY_ONE: Duration = Duration::from_millis(2_500);
+/// A pause between two acts, so that the reference handles what was before it by itself. It handles a Job once a second.
+const PAUSE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// Steps that are played once all Jobs have ended.
@@ -53,16 +53,42 @@ pub(super) struct Played {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opponent {
     Ours,
-    /// Ours, where the reference gets the acts of the last step one by one.
-    OursOneByOne,
+    /// Ours, where the reference gets the acts of the last step with pauses, each pod by itself.
+    OursWithPauses(Pauses),
     /// The reference once more: what differs then is chance.
     Itself,
+}
+
+/// Where the reference gets a pause among the acts of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pauses {
+    /// After so many acts.
+    After(u32),
+    Everywhere,
+}
+
+impl Pauses {
+    /// A pause at each place between so many acts, and one at all of them.
+    pub(super) fn between(acts: usize) -> impl Iterator<Item = Self> {
+        let places = u32::try_from(acts.saturating_sub(1)).unwrap_or(u32::MAX);
+        let everywhere = (places > 1).then_some(Self::Everywhere);
+        (1..=places).map(Self::After).chain(everywhere)
+    }
+
+    /// The length of all pauses before an act, by its number.
+    fn before(self, act: u32) -> Duration {
+        match self {
+            Self::After(acts) => PAUSE * u32::from(act >= acts),
+            Self::Everywhere => PAUSE * act,
+        }
+    }
 }
 
 /// The outcome.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    Equal,
+    /// Both sides came to this.
+    Equal(Box<State>),
     Different(Box<Difference>),
     /// The plan could not be played, or both sides do not come to rest.
     Unfinished(String),
@@ -89,7 +115,8 @@ impl Played {
             Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
         };
         let empty = Plan { steps: Vec::new(), ..plan.clone() };
-        let mut played = Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal, shown: None };
+        let mut played =
+            Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal(Box::default()), shown: None };
         if let Err(error) = pair.play(plan, &mut played).await {
             played.outcome = Outcome::Unfinished(format!("{error:#}"));
         }
@@ -101,7 +128,20 @@ impl Played {
     pub(super) fn difference(&self) -> Option<&Difference> {
         match &self.outcome {
             Outcome::Different(difference) => Some(difference),
-            Outcome::Equal | Outcome::Unfinished(_) => None,
+            Outcome::Equal(_) | Outcome::Unfinished(_) => None,
+        }
+    }
+
+    /// What the reference came to after so many steps. Both sides are the reference if `both`.
+    pub(super) fn of_reference(&self, steps: usize, both: bool) -> Vec<&State> {
+        if self.plan.steps.len() != steps {
+            return Vec::new();
+        }
+        match &self.outcome {
+            Outcome::Equal(state) => vec![state],
+            Outcome::Different(difference) if both => vec![&difference.reference, &difference.ours],
+            Outcome::Different(difference) => vec![&difference.reference],
+            Outcome::Unfinished(_) => Vec::new(),
         }
     }
 
@@ -135,9 +175,16 @@ impl<'a> Pair<'a> {
             }
             played.before.push(state);
             played.plan.steps.push(step.clone());
-            self.act(plan, &step, is_last && self.opponent == Opponent::OursOneByOne).await?;
+            let pauses = match self.opponent {
+                Opponent::OursWithPauses(pauses) if is_last => Some(pauses),
+                _ => None,
+            };
+            self.act(plan, &step, pauses).await?;
             match self.settle().await? {
-                Ok(equal) => state = equal,
+                Ok(equal) => {
+                    played.outcome = Outcome::Equal(Box::new(equal.clone()));
+                    state = equal;
+                }
                 Err(difference) => {
                     played.outcome = Outcome::Different(self.watch(difference).await);
                     return Ok(());
@@ -157,12 +204,11 @@ impl<'a> Pair<'a> {
         self.yard.mirror.objects(self.sides[side].namespace())
     }
 
-    /// Plays a step on both sides at the same time; on the reference one act after the other if `one_by_one`.
-    async fn act(&mut self, plan: &Plan, step: &Step, one_by_one: bool) -> Result<()> {
+    /// Plays a step on both sides at the same time, on the reference with pauses if there are any.
+    async fn act(&mut self, plan: &Plan, step: &Step, pauses: Option<Pauses>) -> Result<()> {
         let _turn = self.yard.turn().await;
-        let pauses = [if one_by_one { ONE_BY_ONE } else { Duration::ZERO }, Duration::ZERO];
-        let both = join_all([0, 1].map(|side| self.act_on(side, plan, step, pauses[side]))).await;
-        both.into_iter().collect::<Result<()>>()?;
+        let singly = pauses.map_or_else(|| step.clone(), |_| step.singly());
+        try_join(self.act_on(0, plan, &singly, pauses), self.act_on(1, plan, step, None)).await?;
         for act in &step.0 {
             if let What::Restart { turn } = act.what {
                 self.yard.restart(turn).await?;
@@ -171,7 +217,7 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    async fn act_on(&self, number: usize, plan: &Plan, step: &Step, pause: Duration) -> Result<()> {
+    async fn act_on(&self, number: usize, plan: &Plan, step: &Step, pauses: Option<Pauses>) -> Result<()> {
         let side = &self.sides[number];
         let objects = self.objects(number);
         let mut left: Vec<&Arc<Value>> = objects.pods.iter().collect();
@@ -188,8 +234,8 @@ impl<'a> Pair<'a> {
         let began = tokio::time::Instant::now();
         // One after the other: the API server must have them in the same order on both sides.
         for ((act, pods), turn) in step.0.iter().zip(chosen).zip(0..) {
-            let at = began + Duration::from_millis(act.after_ms.into()) + pause * turn;
-            tokio::time::sleep_until(at).await;
+            let pause = pauses.map_or(Duration::ZERO, |pauses| pauses.before(turn));
+            tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into()) + pause).await;
             self.act_one(side, plan, &act.what, &pods).await?;
         }
         Ok(())

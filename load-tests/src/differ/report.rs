@@ -27,7 +27,7 @@ pub(super) enum Verdict {
 impl Verdict {
     pub(super) fn of(played: &Played) -> Self {
         match &played.outcome {
-            Outcome::Equal => Self::Equal,
+            Outcome::Equal(_) => Self::Equal,
             Outcome::Unfinished(why) => Self::Unfinished(why.clone()),
             Outcome::Different(difference) => {
                 Known::explaining(played).map_or_else(|| Self::Different(difference.kind()), Self::Known)
@@ -86,7 +86,7 @@ fn text(played: &Played) -> String {
     match &played.outcome {
         Outcome::Different(difference) => text += &difference.to_string(),
         Outcome::Unfinished(why) => text += &format!("    {why}\n"),
-        Outcome::Equal => {}
+        Outcome::Equal(_) => {}
     }
     text
 }

@@ -67,10 +67,12 @@ impl Known {
                 "a counted pod that loses its label is released by a search, within 20 s; the built-in does so at once"
             }
             Self::ActsAtOnce => {
-                "the built-in looks at a Job once a second, and takes several acts in at once; ours acts on each, as the \
-                 built-in does when they come one by one"
+                "the built-in looks at a Job once a second, and takes several acts in at once; ours takes them in as \
+                 they come, and ends as the built-in does when there are pauses between them"
             }
-            Self::Race => "the reference differs from itself when the same acts are played again",
+            Self::Race => {
+                "the reference differs from itself, or ends as ours did, when the same acts are played again"
+            }
         }
     }
 

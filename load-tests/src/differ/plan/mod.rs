@@ -26,6 +26,18 @@ pub(super) struct Plan {
 #[serde(transparent)]
 pub(super) struct Step(pub(super) Vec<Act>);
 
+impl Step {
+    /// The same step with an act for each pod.
+    pub(super) fn singly(&self) -> Self {
+        let each = |act: &Act| {
+            let What::Pods { pick, count, change } = &act.what else { return vec![act.clone()] };
+            let what = What::Pods { pick: pick.clone(), count: 1, change: change.clone() };
+            vec![Act { what, ..act.clone() }; *count as usize]
+        };
+        Self(self.0.iter().flat_map(each).collect())
+    }
+}
+
 /// An act, some milliseconds after the begin of its step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Act {
