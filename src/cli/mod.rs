@@ -10,15 +10,18 @@ mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod failure;
+mod failures;
 mod file_problem;
 mod http_args;
 mod identity;
+mod job_name;
 mod job_phase;
 mod job_view;
 mod lists;
 mod logs;
 mod namespace;
 mod ownership;
+mod pod_cause;
 mod pod_runtime;
 mod pod_view;
 mod release;
@@ -30,10 +33,11 @@ mod status;
 mod table;
 mod untrusted;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
@@ -48,13 +52,16 @@ use crate::telemetry::{self, StartError};
 /// Exit code after Ctrl-C or SIGTERM, as shells report it: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
+/// Widest line of the help, in columns.
+const HELP_WIDTH: usize = 100;
+
 /// The text below the help.
 const VARIABLES: &str =
     "Every flag can also be set by an environment variable: --log-level by YARDMASTER_LOG_LEVEL.";
 
 /// Kubernetes Jobs for large HPC and ML clusters.
 #[derive(Debug, Parser)]
-#[command(name = "yardmaster", version, about, term_width = 0, after_help = VARIABLES)]
+#[command(name = "yardmaster", version, about, after_help = VARIABLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -118,7 +125,10 @@ struct Telemetry {
 /// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
-    let parsed = with_variables(Cli::command()).try_get_matches();
+    let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
+    // Help is wrapped for people only.
+    let command = if std::io::stdout().is_terminal() { command } else { command.term_width(0) };
+    let parsed = command.try_get_matches();
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -255,8 +265,19 @@ fn usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let problem = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<_> = problem.split_whitespace().collect();
-    console::note(words.join(" "));
+    console::note(words.join(" ") + &tip(error));
     ExitCode::from(2)
+}
+
+/// What the user may have meant, as the end of a sentence.
+fn tip(error: &clap::Error) -> String {
+    let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
+    let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(one) => Some(one.clone()),
+        ContextValue::Strings(several) => several.first().cloned(),
+        _ => None,
+    });
+    meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"))
 }
 
 #[cfg(test)]
@@ -267,6 +288,18 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         with_variables(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_flag_or_command_gets_a_tip() {
+        for (line, meant) in [
+            (["yardmaster", "run", "--lgos"], "; did you mean --logs?"),
+            (["yardmaster", "statsu", "train"], "; did you mean status?"),
+            (["yardmaster", "status", "--zzzz"], ""),
+        ] {
+            let error = Cli::command().try_get_matches_from(line).unwrap_err();
+            assert_eq!(tip(&error), meant, "{line:?}");
+        }
     }
 
     #[test]

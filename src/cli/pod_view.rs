@@ -2,18 +2,32 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::Untrusted;
+use crate::job::names::COMPLETION_INDEX;
 
 /// A pod with the fields that commands read.
 pub(super) type PodView = Object<PodSpec, PodStatus>;
+
+/// The completion index of a pod.
+pub(super) fn index(pod: &PodView) -> Option<u32> {
+    pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok()
+}
+
+/// The UID of the controller of a pod. Its author has chosen it: only pods of the Job's own namespace are asked.
+pub(super) fn controller_uid(pod: &PodView) -> Option<&str> {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
 
 /// The fields of a pod's `spec` that commands read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
+    pub(super) node_name: Option<Untrusted>,
     pub(super) containers: Vec<Named>,
     pub(super) restart_policy: String,
 }
@@ -81,6 +95,7 @@ pub(super) struct ContainerState {
     pub(super) message: Option<Untrusted>,
     pub(super) exit_code: Option<i32>,
     pub(super) started_at: Option<String>,
+    pub(super) finished_at: Option<String>,
 }
 
 /// What a container's current run is doing.
@@ -95,6 +110,11 @@ pub(super) enum RunState {
 }
 
 impl ContainerStatus {
+    /// When its last run ended, if it has ended.
+    pub(super) fn ended_at(&self) -> Option<Timestamp> {
+        self.state.get("terminated")?.finished_at.as_ref()?.parse().ok()
+    }
+
     /// The run that `restart_count` counts: the newest that has started, or that starts next.
     pub(super) fn run_state(&self) -> RunState {
         let ended = |states: &BTreeMap<String, ContainerState>| {

@@ -24,6 +24,7 @@ use self::view::{Flow, View};
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::console::{self, unless_closed};
+use super::job_name::JobName;
 use super::namespace::parse_namespace;
 use super::signals::Interrupts;
 use crate::cluster::transport::client;
@@ -32,9 +33,9 @@ use crate::telemetry::printable;
 /// Flags of `status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Show everything about this Job alone [default: all Jobs].
+    /// Show everything about this Job alone: NAME, NAMESPACE/NAME or job/NAME [default: all Jobs].
     #[arg(value_name = "JOB", conflicts_with_all = ["selector", "unfinished", "all", "shards"])]
-    job: Option<String>,
+    job: Option<JobName>,
     /// Namespace of the Jobs [default: all; of JOB: that of the kubeconfig context].
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
@@ -79,18 +80,18 @@ enum Style {
 }
 
 impl StatusArgs {
-    fn selection(&self, default_namespace: &str) -> Selection {
-        match &self.job {
-            Some(name) => Selection::One {
-                namespace: self.namespace.clone().unwrap_or_else(|| default_namespace.to_owned()),
-                name: name.clone(),
+    fn selection(&self, default_namespace: &str) -> Result<Selection, Failure> {
+        Ok(match &self.job {
+            Some(job) => Selection::One {
+                namespace: job.namespace(self.namespace.as_deref(), default_namespace)?,
+                name: job.name().to_owned(),
             },
             None => Selection::Many {
                 namespace: self.namespace.clone(),
                 selector: self.selector.clone(),
                 unfinished: self.unfinished,
             },
-        }
+        })
     }
 
     fn style(&self, selection: &Selection) -> Style {
@@ -112,7 +113,7 @@ impl StatusArgs {
 /// Prints the state of the cluster, once or repeatedly.
 pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     let config = args.connection.config().await?;
-    let selection = args.selection(&config.default_namespace);
+    let selection = args.selection(&config.default_namespace)?;
     let style = args.style(&selection);
     let client = client(config, "status")?;
     let mut interrupts = Interrupts::listen()?;

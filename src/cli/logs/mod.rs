@@ -25,26 +25,28 @@ pub(super) use self::followers::Followers;
 use self::followers::run as newest_run;
 pub(super) use self::lines::Decoration;
 use self::output::Output;
-pub(super) use self::selection::index;
 use self::selection::{Selection, container_names, prefix};
 use super::connection::ConnectionArgs;
+use super::job_name::{JobName, not_found};
 use super::job_phase::JobPhase;
 use super::lists::objects;
 use super::namespace::parse_namespace;
-use super::pod_view::{ContainerStatus, PodView, RunState};
+use super::pod_cause::{causes, failure};
+use super::pod_view::{ContainerStatus, PodView, RunState, index};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
 use crate::cluster::transport::client;
 use crate::job::duration_text::parse_duration;
 use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::telemetry::printable::OneLine;
 
 /// Flags of `logs`.
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// Name of the Job.
+    /// The Job: NAME, NAMESPACE/NAME or job/NAME.
     #[arg(value_name = "JOB")]
-    job: String,
+    job: JobName,
     /// Namespace of the Job [default: that of the kubeconfig context].
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
@@ -66,6 +68,9 @@ pub(super) struct LogsArgs {
     /// Print logs of these completion indexes only, such as 3,5-7 [default: all].
     #[arg(long, value_name = "INDEXES", value_parser = indexes)]
     index: Option<IndexSet>,
+    /// Print logs of failed pods only, and why those without a log have none [default: off].
+    #[arg(long)]
+    failed: bool,
     /// Print the run of each container before its last restart [default: off].
     #[arg(long, conflicts_with = "follow")]
     previous: bool,
@@ -93,7 +98,7 @@ fn indexes(text: &str) -> Result<IndexSet, String> {
 /// Prints the logs. The exit code is 0 whatever became of the Job.
 pub(super) async fn run(args: LogsArgs) -> Result<ExitCode, Failure> {
     let config = args.connection.config().await?;
-    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let namespace = args.job.namespace(args.namespace.as_deref(), &config.default_namespace)?;
     let client = client(config, "logs")?;
     let mut interrupts = Interrupts::listen()?;
     let shown = tokio::select! {
@@ -113,8 +118,10 @@ fn is_closed_output(error: &anyhow::Error) -> bool {
 
 async fn show(args: LogsArgs, client: kube::Client, namespace: &str) -> Result<(), Failure> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let found = jobs.get_opt(&args.job).await?;
-    let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{} not found", args.job))?;
+    let name = args.job.name();
+    let Some(job) = jobs.get_opt(name).await? else {
+        return Err(not_found(&client, namespace, name).await.into());
+    };
     if let Some(container) = &args.container {
         let names = container_names(&job);
         if !names.contains(container.as_str()) {
@@ -128,12 +135,30 @@ async fn show(args: LogsArgs, client: kube::Client, namespace: &str) -> Result<(
         job_uid: job.metadata.uid.clone().unwrap_or_default(),
         indexes: args.index.clone(),
         container: args.container.clone(),
+        failed: args.failed,
     };
+    check_indexes(&job, args.index.as_ref())?;
     let pod = ApiResource::erase::<Pod>(&());
     let pods = Api::namespaced_with(client.clone(), namespace, &pod);
     let printer =
         Printer { client, jobs, pods, selection, output: Output::new(), numbers: HashMap::new(), args };
     if printer.args.follow { printer.follow().await } else { printer.print().await }
+}
+
+/// Checks that the Job has indexes, and those of `--index` among them.
+fn check_indexes(job: &Job, wanted: Option<&IndexSet>) -> Result<(), Failure> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let spec = job.spec.as_ref();
+    if spec.and_then(|spec| spec.completion_mode.as_deref()) != Some("Indexed") {
+        return Err(Failure::bad_input("--index: the pods of the Job have no indexes"));
+    }
+    let completions = spec.and_then(|spec| spec.completions).and_then(|all| u32::try_from(all).ok());
+    match completions.and_then(|all| all.checked_sub(1)) {
+        Some(last) if wanted.iter().next().is_some_and(|first| first > last) => {
+            Err(Failure::bad_input(format!("--index {wanted}: the Job has the indexes 0-{last}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Printer {
@@ -154,8 +179,9 @@ impl Printer {
         pods.sort_by_cached_key(|pod| {
             (index(pod), pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone())
         });
-        let mut printed = 0;
+        let mut any = false;
         for pod in &pods {
+            let mut printed = false;
             for container in self.selection.clone().containers(pod) {
                 let state = match (self.args.previous, container.run_state()) {
                     (true, _) if container.restart_count > 0 => Progress::Previous,
@@ -166,11 +192,19 @@ impl Printer {
                 let extent = self.extent(true);
                 if let Some(run) = newest_run(&self.client, pod, container, extent, state) {
                     run.show(self.decoration(pod, container), self.output).await?;
-                    printed += 1;
+                    printed = true;
                 }
             }
+            any |= printed;
+            // A pod whose program was never found has no log, and its status says why.
+            let explained = failure(pod, &causes(pod)).filter(|_| !printed && self.selection.is_meant(pod));
+            if let Some(cause) = explained {
+                let name = OneLine(pod.metadata.name.as_deref().unwrap_or_default());
+                self.output.note(&format!("{name} has no log: {cause}"));
+                any = true;
+            }
         }
-        if printed == 0 {
+        if !any {
             self.output.note("No container of the Job has a log to print.");
         }
         Ok(())
@@ -180,7 +214,7 @@ impl Printer {
     async fn follow(mut self) -> Result<(), Failure> {
         let limit = self.args.max_log_requests as usize;
         let mut followers = Followers::new(self.client.clone(), limit);
-        let this = watcher::Config::default().fields(&format!("metadata.name={}", self.args.job));
+        let this = watcher::Config::default().fields(&format!("metadata.name={}", self.args.job.name()));
         let mut jobs = events(self.jobs.clone(), this);
         let mut pods = events(self.pods.clone(), watcher::Config::default().labels(&self.label()));
         // Pods that come later are shown from their beginning.

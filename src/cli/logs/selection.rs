@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
 
-use crate::cli::pod_view::{ContainerStatus, PodView};
+use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid, index};
 use crate::job::index_set::IndexSet;
-use crate::job::names::COMPLETION_INDEX;
 
 /// Containers of a Job.
 #[derive(Clone, Debug)]
@@ -17,6 +16,8 @@ pub(super) struct Selection {
     pub(super) indexes: Option<IndexSet>,
     /// The only container that is meant, if not all.
     pub(super) container: Option<String>,
+    /// Failed pods only.
+    pub(super) failed: bool,
 }
 
 impl Selection {
@@ -29,11 +30,12 @@ impl Selection {
         })
     }
 
-    fn is_meant(&self, pod: &PodView) -> bool {
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let mut controller = owners.filter(|owner| owner.controller == Some(true));
+    /// Whether logs of this pod are meant.
+    pub(super) fn is_meant(&self, pod: &PodView) -> bool {
+        let has_failed = || pod.status.as_ref().is_some_and(|status| status.phase == "Failed");
         let indexes = self.indexes.as_ref();
-        controller.any(|owner| owner.uid == self.job_uid)
+        controller_uid(pod) == Some(&self.job_uid)
+            && (!self.failed || has_failed())
             && indexes.is_none_or(|indexes| index(pod).is_some_and(|index| indexes.contains(index)))
     }
 }
@@ -44,11 +46,6 @@ pub(super) fn container_names(job: &Job) -> BTreeSet<&str> {
     let init = pod.into_iter().flat_map(|pod| pod.init_containers.iter().flatten());
     let main = pod.into_iter().flat_map(|pod| &pod.containers);
     init.chain(main).map(|container| container.name.as_str()).collect()
-}
-
-/// The completion index of a pod.
-pub(in crate::cli) fn index(pod: &PodView) -> Option<u32> {
-    pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok()
 }
 
 /// What stands before the lines of a container: the completion index, the random end of the pod's name, which
@@ -68,6 +65,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::job::names::COMPLETION_INDEX;
 
     fn pod(index: Option<&str>, containers: &[&str]) -> PodView {
         let statuses: Vec<_> = containers.iter().map(|name| json!({"name": name})).collect();
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn indexes_and_containers_are_chosen() {
-        let all = Selection { job_uid: "u".into(), indexes: None, container: None };
+        let all = Selection { job_uid: "u".into(), indexes: None, container: None, failed: false };
         let chosen = |selection: &Selection, pod: &PodView| {
             selection.containers(pod).map(|container| container.name.to_string()).collect::<Vec<_>>()
         };
@@ -104,6 +102,11 @@ mod tests {
         assert_eq!(chosen(&some, &two).len(), 2);
         assert!(chosen(&some, &pod(Some("4"), &["main"])).is_empty());
         assert!(chosen(&some, &pod(None, &["main"])).is_empty());
+        let failed = Selection { failed: true, ..all.clone() };
+        assert!(chosen(&failed, &two).is_empty());
+        let mut ended = two.clone();
+        ended.status.as_mut().unwrap().phase = "Failed".into();
+        assert_eq!(chosen(&failed, &ended).len(), 2);
         let other = Selection { job_uid: "other".into(), ..all };
         assert!(chosen(&other, &two).is_empty());
     }

@@ -6,8 +6,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use super::progress::Progress;
-use crate::cli::logs::{Decoration, Extent, Followers, LogSink, index};
-use crate::cli::pod_view::{ContainerStatus, PodView, RunState};
+use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
+use crate::cli::pod_view::{ContainerStatus, PodView, RunState, index};
 
 /// A file that gets the output of a container, and of those that run in its place after a failure. It is open only while something is
 /// written, since there may be more than a process can open.

@@ -5,9 +5,10 @@ use std::io;
 
 use super::log_files::LogFiles;
 use super::progress::Progress;
-use super::tail::{FailedRun, Tails};
+use super::tail::Tails;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
-use crate::cli::pod_view::{ContainerStatus, PodView};
+use crate::cli::pod_cause::{Cause, causes, failure};
+use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid};
 use crate::cli::untrusted::Untrusted;
 use crate::telemetry::printable::OneLine;
 
@@ -70,12 +71,7 @@ impl PodObserver {
 
     /// Processes the newest state of a pod.
     pub(super) fn observe(&mut self, pod: &PodView) {
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let Some(job) =
-            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str()).next()
-        else {
-            return;
-        };
+        let Some(job) = controller_uid(pod) else { return };
         let Some((uid, job_name)) = self.jobs.get_key_value(job).map(|(k, v)| (k.clone(), v.clone())) else {
             return;
         };
@@ -87,8 +83,9 @@ impl PodObserver {
         for cause in causes.iter().filter(|_| pod.metadata.deletion_timestamp.is_none()) {
             self.explain(&uid, &job_name, pod, cause);
         }
-        if let Some(failure) = failure(pod, &causes) {
-            self.failures.insert(uid, failure);
+        if let Some(what) = failure(pod, &causes) {
+            let pod = pod.metadata.name.clone().unwrap_or_default();
+            self.failures.insert(uid, PodFailure { pod, what });
         }
     }
 
@@ -163,59 +160,6 @@ impl PodObserver {
     }
 }
 
-/// A cause of failures: one that pods have in common is told once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cause {
-    /// What pods with this cause have in common.
-    kind: String,
-    /// The whole story.
-    text: String,
-    /// The run with the log.
-    run: Option<FailedRun>,
-}
-
-/// What went wrong with a pod so far, in it and in its containers.
-fn causes(pod: &PodView) -> Vec<Cause> {
-    let Some(status) = &pod.status else { return Vec::new() };
-    let mut causes: Vec<Cause> = Vec::new();
-    if let Some(reason) = status.reason.as_ref().filter(|_| status.phase == "Failed") {
-        let message = status.message.as_ref().map(|message| format!(": {}", message.indented()));
-        let text = format!("{reason}{}", message.unwrap_or_default());
-        causes.push(Cause { kind: reason.to_string(), text, run: None });
-    }
-    let has_failed = status.phase == "Failed";
-    for container in status.containers() {
-        // Before the pod has failed only runs count that were followed by another: sidecars are stopped.
-        let run = if has_failed { container.state.get("terminated").map(|end| (end, false)) } else { None };
-        let Some((end, previous)) = run.or_else(|| Some((container.last_state.get("terminated")?, true)))
-        else {
-            continue;
-        };
-        let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
-        let reason = end.reason.clone().unwrap_or_else(|| "Error".into());
-        // Of a container that was never found, the reason of its pod or of an earlier container says more.
-        if !causes.is_empty() && reason == "ContainerStatusUnknown" {
-            continue;
-        }
-        let kind = format!("container {}: exit code {code} ({reason})", container.name);
-        let message = end.message.as_ref().map(|message| format!(": {}", message.indented()));
-        let text = format!("{kind}{}", message.unwrap_or_default());
-        let run = FailedRun { container: container.name.raw().to_owned(), previous };
-        causes.push(Cause { kind, text, run: Some(run) });
-    }
-    causes
-}
-
-/// How the pod failed; `None` unless it did.
-fn failure(pod: &PodView, causes: &[Cause]) -> Option<PodFailure> {
-    let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
-    let mut parts: Vec<String> = causes.iter().map(|cause| cause.text.clone()).collect();
-    if parts.is_empty() {
-        parts.extend(status.message.iter().map(|message| message.indented().to_string()));
-    }
-    Some(PodFailure { pod: pod.metadata.name.clone().unwrap_or_default(), what: parts.join("; ") })
-}
-
 impl LogSink for Progress {
     fn write(&self, lines: &[u8]) -> io::Result<()> {
         self.print(lines)
@@ -223,57 +167,5 @@ impl LogSink for Progress {
 
     fn note(&self, text: &str) {
         Self::note(self, text);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn pod(status: Value) -> PodView {
-        let pod = json!({"metadata": {"name": "p"}, "spec": {}, "status": status});
-        serde_json::from_value(pod).unwrap()
-    }
-
-    fn texts(status: Value) -> Vec<String> {
-        causes(&pod(status)).into_iter().map(|cause| cause.text).collect()
-    }
-
-    fn ended(name: &str, state: &str, code: i32, reason: &str) -> Value {
-        json!({"name": name, state: {"terminated": {"exitCode": code, "reason": reason}}})
-    }
-
-    #[test]
-    fn the_reason_of_a_pod_says_more_than_that_its_containers_were_never_found() {
-        let lost = ended("main", "state", 137, "ContainerStatusUnknown");
-        let failed = json!({
-            "phase": "Failed", "reason": "FailedMount", "message": "volume \"a\"", "containerStatuses": [lost],
-        });
-        assert_eq!(texts(failed.clone()), ["FailedMount: volume \"a\""]);
-        let failure = failure(&pod(failed.clone()), &causes(&pod(failed))).unwrap();
-        assert_eq!(failure.what, "FailedMount: volume \"a\"");
-        let init = ended("init", "state", 9, "Error");
-        assert_eq!(
-            texts(json!({"phase": "Failed", "initContainerStatuses": [init], "containerStatuses": [lost]})),
-            ["container init: exit code 9 (Error)"]
-        );
-        assert_eq!(
-            texts(json!({"phase": "Failed", "containerStatuses": [lost]})),
-            ["container main: exit code 137 (ContainerStatusUnknown)"]
-        );
-    }
-
-    #[test]
-    fn containers_that_were_stopped_have_no_failure_and_those_that_run_again_have() {
-        let stopped = ended("sidecar", "state", 143, "Error");
-        assert_eq!(texts(json!({"phase": "Succeeded", "initContainerStatuses": [stopped]})), [""; 0]);
-        let again = ended("main", "lastState", 1, "Error");
-        let restarted = json!({"phase": "Running", "containerStatuses": [again]});
-        assert_eq!(texts(restarted.clone()), ["container main: exit code 1 (Error)"]);
-        assert!(causes(&pod(restarted.clone()))[0].run.as_ref().unwrap().previous);
-        assert!(failure(&pod(restarted.clone()), &causes(&pod(restarted))).is_none());
     }
 }

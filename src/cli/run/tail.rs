@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::progress::Progress;
+use crate::cli::pod_cause::FailedRun;
 use crate::cli::pod_view::PodView;
 use crate::telemetry::printable::AllLines;
 
@@ -20,15 +21,6 @@ const WIDTH: usize = 200;
 const BYTES: i64 = 256 << 10;
 /// How long a log may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A run of a container that has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FailedRun {
-    /// Name of the container.
-    pub(super) container: String,
-    /// Whether another run has begun.
-    pub(super) previous: bool,
-}
 
 /// Shows ends of logs in the background.
 pub(super) struct Tails {

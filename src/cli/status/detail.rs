@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::job::JobReport;
 use super::report::Report;
 use super::text::{self, Layout, clip, describe, duration};
+use crate::cli::failures::Failures;
 use crate::cli::table::{Column, Shorten, Table};
 use crate::cli::untrusted::Untrusted;
 
@@ -36,9 +37,15 @@ fn lines(job: &JobReport, now: Timestamp, width: Option<usize>) -> Vec<String> {
         }),
     );
     fact("Succeeded", Some(job.progress()));
+    fact("Indexes", job.completed_indexes.as_ref().map(|indexes| format!("succeeded {indexes}")));
     let parallelism = job.parallelism.map(|parallelism| format!(" of {parallelism}")).unwrap_or_default();
     fact("Active", Some(format!("{}{parallelism}, {} ready", job.active, job.ready)));
-    fact("Failed", Some(job.failed.to_string()));
+    fact("Failed", Some(with_limit(job.failed.to_string(), job.backoff_limit)));
+    fact(
+        "Failed index",
+        job.failed_indexes.as_ref().map(|indexes| with_limit(indexes.to_string(), job.max_failed_indexes)),
+    );
+    fact("Causes", job.failures.as_ref().map(Failures::histogram));
     fact(
         "Pods",
         job.pods.as_ref().map(|pods| {
@@ -65,7 +72,22 @@ fn lines(job: &JobReport, now: Timestamp, width: Option<usize>) -> Vec<String> {
         text.push(String::new());
         text.extend(conditions(job).lines(width));
     }
+    if let Some(failures) = job.failures.as_ref().filter(|failures| !failures.last.is_empty()) {
+        text.push(String::new());
+        text.extend(failed_pods(failures, now).lines(width));
+        text.push(String::new());
+        let next = format!("Next: yardmaster logs {} --failed --tail 20", job.key());
+        text.push(clip(&next, width, Shorten::End));
+    }
     text
+}
+
+/// A number of failures, with the limit of them.
+fn with_limit(failed: String, limit: Option<i32>) -> String {
+    match limit {
+        Some(limit) => format!("{failed} (at most {limit})"),
+        None => failed,
+    }
 }
 
 /// The line with its value made printable, and shortened if it is too long.
@@ -96,16 +118,69 @@ fn conditions(job: &JobReport) -> Table {
     table
 }
 
+/// The pods that failed last.
+fn failed_pods(failures: &Failures, now: Timestamp) -> Table {
+    let mut table = Table::new([
+        Column::names("FAILED POD", 16, 0),
+        Column::whole("INDEX", 2),
+        Column::whole("TRY", 4),
+        Column::names("NODE", 8, 3),
+        Column::whole("ENDED", 1),
+        Column::text("CAUSE", 16, 0),
+    ]);
+    let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
+    for failed in &failures.last {
+        let ago = |ended| format!("{} ago", duration(now.duration_since(ended).as_secs_f64()));
+        table.row([
+            failed.pod.clone(),
+            number(failed.index),
+            number(failed.attempt),
+            failed.node.as_ref().map(Untrusted::to_string).unwrap_or_default(),
+            failed.ended.map(ago).unwrap_or_default(),
+            failed.cause.to_string(),
+        ]);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
-    use super::super::job::tests::job;
+    use super::super::job::tests::{ended, job};
     use super::super::waits::Waiting;
     use super::*;
     use crate::cli::ownership::Ownership;
     use crate::telemetry::printable::is_shown;
+
+    #[test]
+    fn a_failed_job_says_which_pods_failed_and_why() {
+        let mut failures = Failures::default();
+        for (name, code) in [("j-3-a", 137), ("j-3-b", 137), ("j-5-c", 1)] {
+            let end = json!({"exitCode": code, "reason": "Error", "finishedAt": "2026-01-01T00:00:11Z"});
+            let main = json!({"name": "main", "state": {"terminated": end}});
+            let status = json!({"phase": "Failed", "containerStatuses": [main]});
+            let spec = json!({"nodeName": "gpu-7"});
+            let pod = json!({"metadata": {"name": name}, "spec": spec, "status": status});
+            failures.record(&serde_json::from_value(pod).unwrap());
+        }
+        let mut status = ended("Failed", 12);
+        status["failed"] = 3.into();
+        status["failedIndexes"] = "3,5".into();
+        let spec = json!({"backoffLimit": 6, "maxFailedIndexes": 1});
+        let job = JobReport { failures: Some(failures), ..job("j", spec, status) };
+        let text = lines(&job, "2026-01-01T00:00:20Z".parse().unwrap(), None).join("\n");
+        for line in [
+            "Failed:       3 (at most 6)",
+            "Failed index: 3,5 (at most 1)",
+            "Causes:       exit code 137 ×2, exit code 1 ×1",
+            "Next: yardmaster logs n/j --failed --tail 20",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        }
+        assert!(text.contains("gpu-7  9s ago  container main: exit code 1 (Error)"), "{text}");
+    }
 
     /// Conditions and Events of a Job may have any text.
     #[test]

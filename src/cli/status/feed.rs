@@ -13,7 +13,7 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::job::JobReport;
@@ -106,7 +106,7 @@ impl Reader {
         let watched = watcher(api, watcher::Config::default().labels(LEASE_LABEL)).default_backoff();
         let mut lease_events =
             std::pin::pin!(reflector::reflector(leases_writer, watched).map(|event| event.map(drop)));
-        let mut ready = false;
+        let (mut ready, mut is_silent, mut answered) = (false, false, Instant::now());
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -125,12 +125,21 @@ impl Reader {
                 Some(Err(error)) => latest.send_modify(|latest| {
                     latest.problem = Some(format!("connection lost, trying again: {error}"));
                 }),
+                None if !answers(&self.client).await => {
+                    let silent = answered.elapsed().as_secs();
+                    latest.send_modify(|latest| {
+                        latest.problem = Some(format!("no answer for {silent} s: what is shown may be old"));
+                    });
+                    is_silent = true;
+                }
                 None => {
+                    answered = Instant::now();
+                    let was_silent = std::mem::take(&mut is_silent);
                     let report = self.report(&jobs.state(), &leases.state()).await?;
                     let unknown = self.unknown.take();
                     latest.send_modify(|latest| {
                         latest.report = Some(Arc::new(report));
-                        latest.problem = latest.problem.take().or(unknown);
+                        latest.problem = latest.problem.take().filter(|_| !was_silent).or(unknown);
                     });
                 }
             }
@@ -201,6 +210,14 @@ impl Reader {
     }
 }
 
+/// Whether the API server answers. A watch alone does not tell: it may have nothing to say.
+async fn answers(client: &Client) -> bool {
+    match timeout(PERIOD, client.apiserver_version()).await {
+        Ok(Ok(_) | Err(kube::Error::Api(_))) => true,
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
 /// Whether the first list is complete.
 fn is_filled<K>(store: &Store<K>) -> bool
 where
@@ -219,5 +236,36 @@ fn forget_unneeded(job: &mut Job) {
     }
     if let Some(annotations) = &mut job.metadata.annotations {
         annotations.remove(LAST_APPLIED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn answering(code: Option<u16>) -> Client {
+        let service = service_fn(move |_: Request<Body>| async move {
+            match code {
+                Some(code) => {
+                    let body = Body::from(br#"{"kind": "Status"}"#.to_vec());
+                    Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+                }
+                None => std::future::pending().await,
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_refuses_answers_and_one_that_hangs_does_not() {
+        assert!(answers(&answering(Some(403))).await);
+        assert!(!answers(&answering(None)).await);
     }
 }

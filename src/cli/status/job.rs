@@ -2,16 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1 as batch;
 use serde::Serialize;
 
 use super::waits::Waiting;
+use crate::cli::failures::Failures;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;
 use crate::cli::untrusted::Untrusted;
 use crate::job::names::BUILT_IN_CONTROLLER;
 use crate::telemetry::traces::trace_id_of;
+
+/// How long a failed Job comes before all others.
+const LATELY: SignedDuration = SignedDuration::from_hours(1);
 
 /// A Job with its progress. The names of the fields are documented in `docs/commands.md`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,6 +52,19 @@ pub(super) struct JobReport {
     pub(super) conditions: Vec<Condition>,
     /// How many pods there are by phase; known of a Job that was asked for by name.
     pub(super) pods: Option<BTreeMap<String, u64>>,
+    /// `status.completedIndexes`.
+    pub(super) completed_indexes: Option<Untrusted>,
+    /// `status.failedIndexes`.
+    pub(super) failed_indexes: Option<Untrusted>,
+    /// Failed pods that the Job may have, if it limits them.
+    pub(super) backoff_limit: Option<i32>,
+    /// Failed indexes that the Job may have, if it limits them.
+    pub(super) max_failed_indexes: Option<i32>,
+    /// Why pods failed; known of a Job that was asked for by name.
+    pub(super) failures: Option<Failures>,
+    /// Whether it became Failed a short time ago.
+    #[serde(skip)]
+    pub(super) failed_lately: bool,
 }
 
 /// A condition of a Job.
@@ -79,6 +96,8 @@ impl From<&batch::JobCondition> for Condition {
 /// The order of a report: what needs a look comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Interest {
+    /// It failed a short time ago.
+    Failed,
     /// It waits, or pods of it failed.
     Trouble,
     Running,
@@ -106,6 +125,8 @@ impl JobReport {
         let claim = shard.and_then(|(_, claim)| claim);
         let conditions: Vec<_> = status.conditions.iter().flatten().map(Condition::from).collect();
         let end = |condition: &&Condition| condition.type_ == state.name() && state.is_finished();
+        let end_time = conditions.iter().find(end).and_then(|condition| condition.last_transition_time);
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty()).map(Untrusted::from);
         Self {
             namespace: job.metadata.namespace.clone().unwrap_or_default(),
             name: job.metadata.name.clone().unwrap_or_default(),
@@ -125,10 +146,18 @@ impl JobReport {
             rate,
             seconds_left: rate.zip(left).map(|(rate, left)| left / rate),
             start_time,
-            end_time: conditions.iter().find(end).and_then(|condition| condition.last_transition_time),
+            failed_lately: state == JobPhase::Failed
+                && end_time.is_some_and(|end| now.duration_since(end) < LATELY),
+            end_time,
             waiting: None,
             conditions,
             pods: None,
+            completed_indexes: given(status.completed_indexes),
+            failed_indexes: given(status.failed_indexes),
+            // The default of the API is no limit that anybody has chosen.
+            backoff_limit: spec.backoff_limit.filter(|limit| *limit != i32::MAX),
+            max_failed_indexes: spec.max_failed_indexes,
+            failures: None,
         }
     }
 
@@ -144,6 +173,7 @@ impl JobReport {
 
     fn interest(&self) -> Interest {
         match self.state {
+            JobPhase::Failed if self.failed_lately => Interest::Failed,
             JobPhase::Complete | JobPhase::Failed => Interest::Finished,
             JobPhase::FailureTarget => Interest::Trouble,
             JobPhase::Suspended => Interest::Suspended,
@@ -152,7 +182,8 @@ impl JobReport {
         }
     }
 
-    /// The most interesting first: trouble, then what runs, what is suspended, and what has ended, newest first.
+    /// The most interesting first: what failed a short time ago, trouble, what runs, what is suspended, and what has ended,
+    /// newest first.
     pub(super) fn by_interest(&self, other: &Self) -> std::cmp::Ordering {
         let newest_first = |job: &Self| std::cmp::Reverse(job.end_time.filter(|_| job.is_finished()));
         self.interest()
@@ -209,7 +240,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn trouble_comes_first_and_what_ended_last() {
+    fn failures_and_trouble_come_first_and_what_ended_last() {
         let waits = Waiting { reason: "PodBackoff", until: None, message: None };
         let mut jobs = [
             job("complete", json!({}), ended("Complete", 5)),
@@ -219,12 +250,25 @@ pub(super) mod tests {
             JobReport { waiting: Some(waits), ..job("waits", json!({}), json!({})) },
             job("fails", json!({}), ended("FailureTarget", 1)),
             job("a-pod-failed", json!({}), json!({"failed": 1})),
+            job("failed-long-ago", json!({}), {
+                let time = "2025-12-31T22:00:00Z";
+                json!({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": time}]})
+            }),
         ];
         jobs.sort_by(JobReport::by_interest);
         let names: Vec<_> = jobs.iter().map(|job| job.name.as_str()).collect();
         assert_eq!(
             names,
-            ["a-pod-failed", "fails", "waits", "runs", "suspended", "failed-later", "complete"]
+            [
+                "failed-later",
+                "a-pod-failed",
+                "fails",
+                "waits",
+                "runs",
+                "suspended",
+                "complete",
+                "failed-long-ago"
+            ]
         );
     }
 }

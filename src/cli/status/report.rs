@@ -18,9 +18,11 @@ use serde::Serialize;
 
 use super::job::JobReport;
 use super::waits::{Inquiry, Waiting};
+use crate::cli::failures::Failures;
+use crate::cli::job_name::not_found;
 use crate::cli::lists::objects;
 use crate::cli::ownership::Ownership;
-use crate::cli::pod_view::PodView;
+use crate::cli::pod_view::{PodView, controller_uid};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::lease::LEASE_LABEL;
 
@@ -93,7 +95,7 @@ pub(super) async fn read(
     match selection {
         Selection::One { namespace, name } => {
             let found = api.get_opt(name).await?;
-            let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
+            let Some(job) = found else { return Err(not_found(client, namespace, name).await) };
             let report = JobReport::of(&job, &ownership, time);
             let waiting = known(&report, inquiry.why(&job).await);
             jobs.push(with_pods(client, JobReport { waiting, ..report }).await?);
@@ -133,18 +135,22 @@ pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<anyhow::R
     stream::iter(waits).buffered(AT_ONCE).collect().await
 }
 
-/// Adds the number of pods by phase.
+/// Adds the number of pods by phase, and why pods failed. Only the Job's own pods count.
 pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result<JobReport> {
     let pod = ApiResource::erase::<Pod>(&());
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
     let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid));
-    let mut phases: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut phases, mut failures) = (BTreeMap::<String, u64>::new(), Failures::default());
     let mut pods = pin!(objects(api, &params));
     while let Some(pod) = pods.try_next().await? {
+        if controller_uid(&pod) != Some(&job.uid) {
+            continue;
+        }
+        failures.record(&pod);
         let phase = pod.status.map(|status| status.phase.to_string()).filter(|phase| !phase.is_empty());
         *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
     }
-    Ok(JobReport { pods: Some(phases), ..job })
+    Ok(JobReport { pods: Some(phases), failures: Some(failures), ..job })
 }
 
 #[cfg(test)]
@@ -166,7 +172,9 @@ mod tests {
                     let path = format!("{prefix}{name}");
                     into.insert(path.clone());
                     // The names in it are those of phases.
-                    if path != "jobs[].pods" {
+                    if !["jobs[].pods", "jobs[].failures.exitCodes", "jobs[].failures.reasons"]
+                        .contains(&&*path)
+                    {
                         paths(field, &path, into);
                     }
                 }
@@ -181,7 +189,11 @@ mod tests {
         let time = "2026-01-01T00:00:20Z".parse().unwrap();
         let waiting = Waiting { reason: "Refused", until: Some(time), message: Some("no".into()) };
         let complete = job("complete", json!({"completions": 1}), ended("Complete", 1));
-        let waits = JobReport { waiting: Some(waiting), pods: Some(BTreeMap::new()), ..complete };
+        let failed = json!({"metadata": {"name": "p"}, "spec": {}, "status": {"phase": "Failed"}});
+        let mut failures = Failures::default();
+        failures.record(&serde_json::from_value(failed).unwrap());
+        let failures = Some(failures);
+        let waits = JobReport { waiting: Some(waiting), pods: Some(BTreeMap::new()), failures, ..complete };
         let ownership = crate::cli::ownership::tests::big(time);
         let report = serde_json::to_value(Report { time, ownership, jobs: vec![waits] }).unwrap();
         let mut written = BTreeSet::new();

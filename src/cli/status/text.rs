@@ -58,12 +58,12 @@ fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<String> {
         }
     });
     let mut table = Table::new([
-        Column::names("NAMESPACE", 9, 4),
+        Column::names("NAMESPACE", 9, 2),
         Column::names("JOB", 16, 0),
         Column::names("STATE", 9, 0),
         Column::whole("SUCCEEDED", 0),
-        Column::whole("ACTIVE", 1),
-        Column::whole("FAILED", 2),
+        Column::whole("ACTIVE", 4),
+        Column::whole("FAILED", 1),
         Column::whole("PODS/S", 6),
         Column::whole("LEFT", 5),
         Column::text("WAITING", 12, 3),
@@ -256,6 +256,9 @@ mod tests {
         let header: Vec<_> = lines[0].split_whitespace().collect();
         assert_eq!(header[..4], ["NAMESPACE", "JOB", "STATE", "SUCCEEDED"], "{lines:#?}");
         assert_eq!(header.last(), Some(&"WAITING"), "{lines:#?}");
+        let narrow = shown(&big(), &Layout { width: Some(60), ..layout });
+        let waits = |line: &String| line.contains("Refused");
+        assert!(narrow.iter().any(waits), "{narrow:#?}");
         // Both ends of a name stay, so that numbered Jobs can be distinguished.
         assert!(lines[1].contains("…") && lines.iter().any(|line| line.contains("-059")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("Refused")), "{lines:#?}");
