@@ -7,6 +7,17 @@
 //! everything; what shards have been shown already is left out, and nothing is listed again ([`routes`] decides that).
 //! The streams before it end when the API server has begun to answer. Events of shards that are gone are left out,
 //! until a watch without them follows.
+//!
+//! ```text
+//! shards 0 to 31: a stream is at version 900        shards 32 to 63 are claimed
+//!    │                                                 │ listed together at 950, and watched
+//!    │ at 905                                          │ at 960
+//!    │<──── a second later, a watch of shards 0 to 63 begins after 905, the lower version ────>│
+//!    │ goes on, to 910                                 │ goes on, to 970
+//!    ✕ closed when the API server has begun to answer  ✕
+//!                    │ 906 … 910 of shards 0 to 31 were shown: left out; so is 906 … 970 of 32 to 63
+//!                    │ everything after that is shown
+//! ```
 
 mod outbox;
 mod routes;

@@ -5,6 +5,12 @@
 //!
 //! Those that wait for the next request are given up together when one is found dead: they led to the same server,
 //! or through the same load balancer. All begin anew when certificates are renewed; what is under way goes on.
+//! Requests about Leases have connections of their own.
+//!
+//! Connections are HTTP/1.1, with one request or watch each. A dead connection or a lost packet then holds up one request,
+//! not all of them and every watch. A slow reader of one watch takes no window from other streams. A load balancer spreads
+//! connections, so a replica's requests reach all API servers. The price is a connection for each watch and each write in
+//! flight.
 
 use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The gate through which all writes leave (invariant 6).
+//! The gate through which all writes leave (invariant 6: one write gate).
 //!
 //! The gate sends status and finalizers before deletions, creations, statuses that only show progress, Events that
 //! report failures and ends, and other Events, in this order. Only the last may starve; progress and reports wait for a

@@ -1,4 +1,7 @@
 //! Names of labels, annotations and finalizers, of Kubernetes and of Yardmaster.
+//!
+//! Two versions of Yardmaster work side by side during an update (invariant 13: additive formats). So a name keeps its
+//! meaning and form. A new form gets a new name, and both are written for one version.
 
 /// Label on the pods of a Job: the Job's name.
 pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
@@ -29,12 +32,15 @@ pub const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// The tracking finalizer in external mode.
 pub const EXTERNAL_FINALIZER: &str = "yardmaster.dev/job-tracking";
 
-/// Label on pods: the shard of their Job, as a decimal number.
+/// Label on pods: the shard of their Job, as a decimal number. Without it, every replica is shown the pod.
 pub const SHARD_LABEL: &str = "yardmaster.dev/shard";
-/// Annotation on pods: the place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`.
+/// Annotation on pods: the place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`. Without it, the pod
+/// has the place of its index, or none.
 pub const PLACE_ANNOTATION: &str = "yardmaster.dev/place";
 /// Annotation on Jobs, written together with the status: how many ordinals have been used, or attempts at each index
-/// ([`JobStatus::names_used`](super::status::JobStatus::names_used)), as a decimal number.
+/// ([`JobStatus::names_used`](super::status::JobStatus::names_used)), as a decimal number. Without it, names of pods that
+/// are gone may come back.
 pub const NAMES_USED_ANNOTATION: &str = "yardmaster.dev/ordinals-used";
-/// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`.
+/// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`. Without it, the back-off follows from
+/// the ended pods alone.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

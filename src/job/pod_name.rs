@@ -2,6 +2,11 @@
 //!
 //! Invariant: creation is idempotent. The name follows from the Job's UID, the place and the attempt. So a
 //! repeated or concurrent creation gets `AlreadyExists` and makes no second pod.
+//!
+//! Owners with different histories derive the same names: the names of pods that are gone are not given again. An
+//! annotation of the Job records them ([`NAMES_USED_ANNOTATION`](super::names::NAMES_USED_ANNOTATION)). Exceptions: an
+//! owner that never saw a pod may give its name again if the pod was created and deleted since the last status, or, of an
+//! Indexed Job, deleted since the last suspension.
 
 use super::pod::Place;
 

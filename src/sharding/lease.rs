@@ -8,7 +8,8 @@
 //! | `yardmaster-balance` | `balance` | the shards that change places |
 //!
 //! Controllers with a name other than the default have it in the names of their Leases. All versions of
-//! Yardmaster must understand each other's Leases: during an update they run side by side.
+//! Yardmaster must understand each other's Leases: during an update they run side by side (invariant 13: additive
+//! formats). Leases of unknown kinds are ignored. If a claim cannot be read, it is replaced after a lease duration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 //! receive.
 //!
 //! A store may have a [`journal`] to a [`disk`]. Writes then still take effect in memory at once, but before
-//! a client can see them, the server waits until they are [durable](Store::wait_durable).
+//! a client can see them, the server waits until they are [durable](Store::wait_durable): at the end of every request, and
+//! before every chunk of a watch.
 
 mod disk;
 mod journal;

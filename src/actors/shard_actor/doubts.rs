@@ -1,6 +1,24 @@
 //! Live lists of the pods of single Jobs. Some doubt the shard's own list: their status tells of pods that it lacks, or
 //! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
 //! dropped. The shard's other Jobs notice nothing of that.
+//!
+//! A Job whose status somebody else has written, for example:
+//!
+//! ```text
+//! JobActor                      ShardActor                        API server
+//!    │──── JobReport::Relist ───────>│ the Job waits for a list of its own
+//!    │ Lifecycle: ListingPods{1}     │
+//!    │<─── PodsListing ──────────────│
+//!    │<─── RelistAccepted ───────────│
+//!    │ ListingPods{0}                │ 10 ms later ─────────────────>│ lists the pods of up to 50 such Jobs
+//!    │<─── Pod … ────────────────────│<──────── Sought ──────────────│ as of version 210
+//!    │<─── PodsListed{listed} ───────│ the watch is at 180: its changes of these Jobs up to 210 are stale
+//!    │ Lifecycle: Ready              │
+//! ```
+//!
+//! A list that was complete before `RelistAccepted` does not count: it began before the request. If the shard itself lists
+//! its pods meanwhile, the Job waits for that list, too. It is shown its pods again if that list is older than the one
+//! before.
 
 mod found;
 
