@@ -10,7 +10,7 @@ use yardmaster_simulation::mutants::{self, Mutant};
 use yardmaster_simulation::plan::{Refused, refusing};
 use yardmaster_simulation::{Replay, Tally, Violation, explain, run, run_all};
 
-/// Every world that ever failed.
+/// Every world that ever failed. `data/simulation-seeds.md` has their stories.
 const ONCE_BROKEN: &str = include_str!("data/simulation-seeds.txt");
 /// Most worlds that are run to make a failure smaller.
 const SHRINKING: u32 = 60;
@@ -64,6 +64,7 @@ fn every_world_that_once_broke_a_promise_keeps_all() {
     let lines = ONCE_BROKEN.lines().map(|line| line.split('#').next().unwrap().trim());
     let replays: Vec<Replay> =
         lines.filter(|line| !line.is_empty()).map(|line| line.parse().unwrap()).collect();
+    println!("the stories of these seeds: tests/data/simulation-seeds.md");
     all_hold(&replays);
 }
 
@@ -152,17 +153,17 @@ fn digests_for_another_process() {
     COMPARED.iter().for_each(|seed| println!("{}", digest(*seed)));
 }
 
-/// The page with the table of mutants.
-const RELIABILITY: &str = include_str!("../docs/reliability.md");
+/// The table of mutants.
+const MUTANTS: &str = include_str!("data/simulation-mutants.md");
 
 /// Each mutant breaks its promise in the world of the seed in the table, where the unbroken controller keeps it. Other
 /// seeds are not tried, so that this takes seconds: when plans have changed, the command above the table finds the
-/// seeds anew.
+/// seeds again.
 #[test]
 fn mutants_are_caught_as_the_table_tells() {
     let row = |mutant: Mutant| {
         let begin = format!("| `{}` |", mutant.name());
-        RELIABILITY.lines().find(move |line| line.starts_with(&begin))
+        MUTANTS.lines().find(move |line| line.starts_with(&begin))
     };
     let is_early = |mutant, seed: &u64| {
         let first = mutants::first_seed(mutant);

@@ -49,7 +49,7 @@ pub struct Catch {
     pub violation: Violation,
 }
 
-/// A row of the table of mutants in `docs/reliability.md`.
+/// A row of the table of mutants in `tests/data/simulation-mutants.md`.
 impl fmt::Display for Catch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mutant, seed, violation: Violation { promise, at, .. } } = self;

@@ -87,8 +87,6 @@ impl TakeOverArgs {
         let ready = began.elapsed();
         over.until("all pods are counted", async |over| over.is_counted().await).await?;
         let counted = began.elapsed();
-        over.until("all pods are labelled", async |over| over.is_labelled().await).await?;
-        let labelled = began.elapsed();
         sleep(REST).await;
         fleet.check()?;
         fleet.measure();
@@ -110,7 +108,7 @@ impl TakeOverArgs {
                 "finished": self.finished, "uncounted": self.uncounted,
             }),
             env,
-            wall_s: seconds(labelled.max(counted)),
+            wall_s: seconds(counted),
             pods_per_s: 0.0,
             jobs_per_s: 0.0,
             controller: controllers(costs, record.as_ref())?,
@@ -119,8 +117,8 @@ impl TakeOverArgs {
             api_server: api_server.map(ApiServerCost::from),
             latency_ms: BTreeMap::new(),
             findings: json!({
-                "ready_s": seconds(ready), "counted_s": seconds(counted), "labelled_s": seconds(labelled),
-                "finished_s": seconds(finished), "caught_up": caught_up,
+                "ready_s": seconds(ready), "counted_s": seconds(counted), "finished_s": seconds(finished),
+                "caught_up": caught_up,
             }),
             exact,
             series: Vec::new(),
@@ -217,17 +215,6 @@ impl TakeOver {
                 && status["active"].as_u64() == Some(past.running.into())
                 && uncounted.is_none_or(serde_json::Map::is_empty)
         }))
-    }
-
-    /// Whether all pods that Jobs still need carry the label of a shard.
-    async fn is_labelled(&self) -> Result<bool> {
-        let mut unlabelled = 0;
-        let count = |pod: Pod| {
-            let needed = !pod.metadata.finalizers.is_empty();
-            unlabelled += u64::from(needed && pod.metadata.labels.shard.is_none());
-        };
-        Collection::new(self.ground.path("/api/v1", "pods")).list(&self.client, count).await?;
-        Ok(unlabelled == 0)
     }
 
     async fn is_finished(&self) -> Result<bool> {
