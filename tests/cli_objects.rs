@@ -144,6 +144,32 @@ fn an_object_that_an_api_server_refuses_is_named_with_its_place() {
     assert!(told.contains(".dta: field not declared in schema"), "{told}");
 }
 
+#[test]
+fn a_limit_range_gives_a_job_what_it_does_not_name() {
+    let files = Files::new();
+    let path = files.write(
+        "limited.yaml",
+        r#"
+apiVersion: batch/v1
+kind: Job
+metadata: {name: limited}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: none
+        command: [sh, -c, "echo $LIMIT"]
+        env: [{name: LIMIT, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}]
+---
+{apiVersion: v1, kind: LimitRange, metadata: {name: usual}, spec: {limits: [{type: Container, default: {memory: 7Mi}}]}}
+"#,
+    );
+    let (code, logs, told) = outcome(&mut files.run(&[path.to_str().unwrap(), "--logs"]));
+    assert_eq!((code, logs.as_str()), (Some(0), "7\n"), "{told}");
+}
+
 const NIGHTLY: &str = r#"
 apiVersion: batch/v1
 kind: CronJob

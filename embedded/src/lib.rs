@@ -10,7 +10,7 @@
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
 //! another write came first. `authentication` knows who sends a request, and `authorization` decides whether
 //! that user may make it. `connections` bounds what clients of a port can hold. `controllers` are the garbage
-//! collector and the namespace controller of a cluster, and keep the objects that every cluster has. `in_process` is the server without all this: no network, no
+//! collector, the namespace controller and the CronJob controller of a cluster, and keep the objects that every cluster has. `in_process` is the server without all this: no network, no
 //! controllers, and the caller's clock.
 
 mod admission;
@@ -122,8 +122,8 @@ pub struct ApiServerConfig {
     /// a write is acknowledged and becomes visible to clients once it is on disk. It also keeps the generated
     /// token and the certificate authority, so that a kubeconfig stays valid.
     pub data_dir: Option<PathBuf>,
-    /// Whether to run without the garbage collector and the namespace controller, and without the ServiceAccount
-    /// and ConfigMap that each namespace has otherwise: what kube-apiserver does alone.
+    /// Whether to run without the garbage collector, the namespace controller and the CronJob controller, and without the
+    /// ServiceAccount and ConfigMap that each namespace has otherwise: what kube-apiserver does alone.
     pub api_only: bool,
     /// Maximum number of requests in flight, not counting watches; further requests get a 429 with
     /// `Retry-After`.

@@ -10,6 +10,7 @@
 //! | `tags`, `colons` | what libyaml must not see |
 //! | `edits` | where places of a changed text were |
 //! | `node` | the tree that all of them make, and the way to a field |
+//! | `template` | the Job that a CronJob's template describes |
 //!
 //! kubectl's YAML is version 1.1 as libyaml and Go's `yaml.v2` understand it, so the syntax is libyaml's here, too.
 //! A reader of version 1.2 refuses files that kubectl takes, and takes `on` for a text.
@@ -23,12 +24,14 @@ mod scalar;
 mod source;
 mod stream;
 mod tags;
+mod template;
 mod wording;
 mod yaml;
 
 pub use node::{Content, Entry, Node, Repeated};
 pub use source::{Position, Source};
 pub use stream::value;
+pub use template::job_of_template;
 
 /// The text is neither YAML nor JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,8 +1,9 @@
 //! Admission: completes a new object from other objects of the cluster, and checks it against them.
 
-pub(crate) mod gang;
+mod gang;
+mod limit_ranges;
 pub(crate) mod namespaces;
-pub(crate) mod owner_references;
+mod owner_references;
 pub(crate) mod pods;
 mod quota;
 
@@ -17,7 +18,10 @@ use serde_json::Value;
 /// Completes a new object, before it has its name and is valid.
 pub(crate) fn complete(server: &Server, resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
     match resource.plural {
-        "pods" => pods::complete(server, resource, object),
+        "pods" => {
+            limit_ranges::complete(server, object);
+            pods::complete(server, resource, object)
+        }
         _ => Ok(()),
     }
 }
@@ -31,10 +35,28 @@ pub(crate) fn admit(
 ) -> Result<(), ApiError> {
     owner_references::admit(server, writer.user, resource, Subresource::Main, None, object)?;
     match resource.plural {
-        "pods" => quota::admit(server, resource, object, writer.dry_run),
+        "pods" => {
+            limit_ranges::admit(server, resource, object)?;
+            quota::admit(server, resource, object, writer.dry_run)
+        }
+        "persistentvolumeclaims" => limit_ranges::admit(server, resource, object),
         "podgroups" => admit_pod_group(server, resource, object),
         _ => Ok(()),
     }
+}
+
+/// Admits or refuses the change of an object.
+pub(crate) fn admit_update(
+    server: &Server,
+    resource: &Resource,
+    subresource: Subresource,
+    old: &Value,
+    new: &Value,
+    writer: Writer<'_>,
+) -> Result<(), ApiError> {
+    owner_references::admit(server, writer.user, resource, subresource, Some(old), new)?;
+    gang::admit_update(server, resource, old, new)?;
+    limit_ranges::admit_update(server, resource, subresource, old, new)
 }
 
 /// A PodGroup needs its Workload and, in it, its template.

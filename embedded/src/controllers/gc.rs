@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::MANAGER;
 use super::feed::{Feed, TableEvent};
 use super::graph::{Graph, Node, Uid};
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
@@ -23,9 +24,6 @@ const IGNORED: &[&str] = &["events", "leases"];
 
 /// The name of this controller in the log.
 const NAME: &str = "the garbage collector";
-
-/// The field manager of these writes.
-const MANAGER: &str = "kube-controller-manager";
 
 /// Collects garbage until the server stops.
 pub(super) async fn run(server: Arc<Server>) {

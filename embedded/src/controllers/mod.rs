@@ -1,6 +1,8 @@
-//! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller, and what keeps the objects
-//! that every cluster has.
+//! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller, the CronJob controller, and what
+//! keeps the objects that every cluster has.
 
+mod cronjobs;
+mod events;
 mod feed;
 mod gc;
 mod graph;
@@ -18,13 +20,18 @@ use super::server::Server;
 
 pub(crate) use system_objects::{ROOT_CERTIFICATES, SystemObjects};
 
-/// Starts the garbage collector and the namespace controller, which stop with the server.
+/// The field manager of what controllers write.
+const MANAGER: &str = "kube-controller-manager";
+
+/// Starts the garbage collector, the namespace controller and the CronJob controller, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
     let (stop, owned) = (server.stop.clone(), Arc::clone(server));
     tasks.spawn(supervise("the garbage collector", stop.clone(), move || gc::run(Arc::clone(&owned))));
     let (owned, more) = (Arc::clone(server), tasks.clone());
     let run = move || namespace::run(Arc::clone(&owned), more.clone());
-    tasks.spawn(supervise("the namespace controller", stop, run));
+    tasks.spawn(supervise("the namespace controller", stop.clone(), run));
+    let owned = Arc::clone(server);
+    tasks.spawn(supervise("the CronJob controller", stop, move || cronjobs::run(Arc::clone(&owned))));
 }
 
 /// Keeps the objects that every cluster has until the server stops.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::MANAGER;
 use super::feed::{Feed, TableEvent};
 use crate::admission::namespaces;
 use crate::endpoint::Endpoint;
@@ -21,7 +22,6 @@ use crate::verbs::{Writer, create, update};
 
 const NAMESPACES: &str = "namespaces";
 const API_SERVER: &str = "kube-apiserver";
-const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 /// The name of the ConfigMap with the authority that vouches for the API server.
 pub(crate) const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
@@ -126,7 +126,7 @@ impl SystemObject {
     }
 
     fn default_service_account() -> Option<Self> {
-        Self::new("serviceaccounts", json!({"metadata": {"name": "default"}}), CONTROLLER_MANAGER)
+        Self::new("serviceaccounts", json!({"metadata": {"name": "default"}}), MANAGER)
     }
 
     /// The authority that vouches for the API server; empty if it speaks no TLS.
@@ -138,7 +138,7 @@ impl SystemObject {
             },
             "data": {"ca.crt": authority},
         });
-        let kept = Self::new("configmaps", map, CONTROLLER_MANAGER)?;
+        let kept = Self::new("configmaps", map, MANAGER)?;
         Some(Self { contents: Some("data"), ..kept })
     }
 

@@ -12,7 +12,7 @@ use crate::verbs::{Writer, create, delete};
 use crate::{ApiServer, ApiServerConfig, object};
 
 /// The name of objects that make the garbage collector panic.
-const POISON: &str = "poison";
+pub(super) const POISON: &str = "poison";
 
 pub(super) fn maybe_panic(name: &str) {
     assert_ne!(name, POISON, "as the test wants it");

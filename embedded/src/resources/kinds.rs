@@ -3,8 +3,8 @@
 use super::{Columns, Deletion, Field, Resource, Subresource, UnknownField};
 use crate::rules::{
     ClaimStrategy, CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy,
-    LeaseStrategy, MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, RoleBindingStrategy,
-    RoleStrategy, ServiceStrategy, Strategy, WorkloadStrategy,
+    LeaseStrategy, LimitRangeStrategy, MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy,
+    RoleBindingStrategy, RoleStrategy, ServiceStrategy, Strategy, WorkloadStrategy,
 };
 
 const ALL_VERBS: &[&str] =
@@ -162,6 +162,17 @@ pub(crate) static RESOURCES: &[Resource] = &[
         columns: Columns::Event,
         create_on_update: true,
         strategy: &CoreEventStrategy,
+        ..COMMON
+    },
+    Resource {
+        kind: "LimitRange",
+        plural: "limitranges",
+        singular: "limitrange",
+        short_names: &["limits"],
+        empty: r#","spec":{"limits":null}"#,
+        columns: Columns::NameCreated,
+        create_on_update: true,
+        strategy: &LimitRangeStrategy,
         ..COMMON
     },
     Resource {
@@ -347,6 +358,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
         categories: &["all"],
         subresources: &[STATUS],
         empty: r#","spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"spec":{"containers":null}}}}},"status":{}"#,
+        columns: Columns::CronJob,
         strategy: &CronJobStrategy,
         ..COMMON
     },

@@ -11,10 +11,12 @@ use super::rules::Strategy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Columns {
     ConfigMap,
+    CronJob,
     Event,
     Job,
     Lease,
     NameAge,
+    NameCreated,
     Namespace,
     Node,
     Pod,

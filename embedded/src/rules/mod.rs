@@ -6,6 +6,7 @@
 pub mod apply;
 mod claim;
 mod core_kinds;
+pub(crate) mod cron_schedule;
 mod cronjob;
 pub mod decode;
 mod event;
@@ -15,6 +16,7 @@ mod go_value;
 mod job;
 pub(crate) mod label_selector;
 mod lease;
+mod limit_range;
 mod metadata;
 mod names;
 pub mod openapi;
@@ -36,6 +38,8 @@ pub use event::{CoreEventStrategy, EventStrategy};
 pub use gang::{PodGroupStrategy, WorkloadStrategy, workload_of};
 pub use job::JobStrategy;
 pub use lease::LeaseStrategy;
+pub use limit_range::LimitRangeStrategy;
+pub(crate) use pod::resources::{amount_of_containers, quantity as quantity_of};
 pub use pod::{PodStrategy, bind};
 pub use rbac::{RoleBindingStrategy, RoleStrategy};
 

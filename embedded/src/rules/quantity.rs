@@ -86,6 +86,17 @@ impl Quantity {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
+    /// How often another amount fits, as nearly as a float can say it.
+    pub(crate) fn per(self, other: Self) -> f64 {
+        self.to_f64() / other.to_f64()
+    }
+
+    /// The amount, as nearly as a float can say it.
+    #[expect(clippy::cast_precision_loss, reason = "as nearly as a float can say it")]
+    pub(crate) fn to_f64(self) -> f64 {
+        self.nanos as f64 / NANO as f64
+    }
+
     /// Whether the amount is above zero.
     pub(crate) fn is_positive(&self) -> bool {
         self.nanos > 0

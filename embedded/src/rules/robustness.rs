@@ -9,11 +9,11 @@ use super::apply::{self, ObjectType, Write};
 use super::schema::{Kind, Types};
 use super::{
     CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy, LeaseStrategy,
-    NamespaceStrategy, PodGroupStrategy, PodStrategy, ServiceStrategy, Strategy as Rules, Subresource,
-    WorkloadStrategy, decode,
+    LimitRangeStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, ServiceStrategy, Strategy as Rules,
+    Subresource, WorkloadStrategy, decode,
 };
 
-const KINDS: [(&str, &str, &dyn Rules); 12] = [
+const KINDS: [(&str, &str, &dyn Rules); 13] = [
     ("batch/v1", "Job", &JobStrategy),
     ("batch/v1", "CronJob", &CronJobStrategy),
     ("v1", "Pod", &PodStrategy),
@@ -22,6 +22,7 @@ const KINDS: [(&str, &str, &dyn Rules); 12] = [
     ("v1", "Namespace", &NamespaceStrategy),
     ("v1", "Secret", &DataStrategy { secret: true }),
     ("v1", "Service", &ServiceStrategy),
+    ("v1", "LimitRange", &LimitRangeStrategy),
     ("coordination.k8s.io/v1", "Lease", &LeaseStrategy),
     ("scheduling.k8s.io/v1alpha2", "Workload", &WorkloadStrategy),
     ("scheduling.k8s.io/v1alpha2", "PodGroup", &PodGroupStrategy),

@@ -11,10 +11,12 @@ pub(super) fn row(columns: Columns, object: &Value, now: Timestamp) -> Value {
     let age = since(&object["metadata"]["creationTimestamp"], now);
     let cells = match columns {
         Columns::ConfigMap => json!([name, entries(object, &["data", "binaryData"]), age]),
+        Columns::CronJob => cron_job(object, &age, now),
         Columns::Event => event(object, now),
         Columns::Job => job(object, &age, now),
         Columns::Lease => json!([name, text(&object["spec"]["holderIdentity"]), age]),
         Columns::NameAge => json!([name, age]),
+        Columns::NameCreated => json!([name, text(&object["metadata"]["creationTimestamp"])]),
         Columns::Namespace => json!([name, text(&object["status"]["phase"]), age]),
         Columns::Node => node(object, &age),
         Columns::Pod => return pod(object, &age, now),
@@ -109,20 +111,46 @@ fn job(job: &Value, age: &str, now: Timestamp) -> Value {
             .find(|kind| condition(job, kind).is_some())
             .unwrap_or("Running")
     };
-    let containers = list(&spec["template"]["spec"]["containers"]);
-    let joined = |field: &str| {
-        let texts: Vec<&str> = containers.iter().map(|container| text(&container[field])).collect();
-        texts.join(",")
-    };
+    let [names, images] = containers(&spec["template"]);
     json!([
         job["metadata"]["name"],
         state,
         completions,
         took,
         age,
-        joined("name"),
-        joined("image"),
+        names,
+        images,
         selector(&spec["selector"]),
+    ])
+}
+
+/// Names and images of the containers of a pod template.
+fn containers(template: &Value) -> [String; 2] {
+    let containers = list(&template["spec"]["containers"]);
+    ["name", "image"].map(|field| {
+        let texts: Vec<&str> = containers.iter().map(|container| text(&container[field])).collect();
+        texts.join(",")
+    })
+}
+
+fn cron_job(cron_job: &Value, age: &str, now: Timestamp) -> Value {
+    let (spec, status) = (&cron_job["spec"], &cron_job["status"]);
+    let last = time(&status["lastScheduleTime"]);
+    let last = last.map_or_else(|| "<none>".to_owned(), |last| duration::between(last, now));
+    let suspend = spec["suspend"].as_bool().map_or("<unset>", |is| if is { "True" } else { "False" });
+    let job = &spec["jobTemplate"]["spec"];
+    let [names, images] = containers(&job["template"]);
+    json!([
+        cron_job["metadata"]["name"],
+        text(&spec["schedule"]),
+        or_none(text(&spec["timeZone"])),
+        suspend,
+        list(&status["active"]).len(),
+        last,
+        age,
+        names,
+        images,
+        selector(&job["selector"]),
     ])
 }
 
@@ -302,4 +330,33 @@ fn initializing(pod: &Value) -> Option<String> {
         });
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_cron_job_shows_its_schedule_and_what_came_of_it() {
+        let now = "2026-01-01T01:00:00Z".parse().unwrap();
+        let template = json!({"spec": {"template": {"spec": {"containers": [
+            {"name": "a", "image": "i:1"}, {"name": "b", "image": "i:2"},
+        ]}}}});
+        let mut cron_job = json!({
+            "metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"schedule": "@daily", "suspend": false, "jobTemplate": template},
+        });
+        let cells = |cron_job: &Value| row(Columns::CronJob, cron_job, now)["cells"].clone();
+        let fresh = json!(["c", "@daily", "<none>", "False", 0, "<none>", "60m", "a,b", "i:1,i:2", "<none>"]);
+        assert_eq!(cells(&cron_job), fresh);
+        cron_job["spec"]["suspend"] = true.into();
+        cron_job["spec"]["timeZone"] = "Europe/Berlin".into();
+        cron_job["status"] = json!({"active": [{}, {}], "lastScheduleTime": "2026-01-01T00:59:30Z"});
+        let used =
+            json!(["c", "@daily", "Europe/Berlin", "True", 2, "30s", "60m", "a,b", "i:1,i:2", "<none>"]);
+        assert_eq!(cells(&cron_job), used);
+        let range = row(Columns::NameCreated, &cron_job, now);
+        assert_eq!(range["cells"], json!(["c", "2026-01-01T00:00:00Z"]));
+    }
 }

@@ -132,3 +132,18 @@ pub(crate) fn value(
         "columnDefinitions": definitions, "rows": rows,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::RESOURCES;
+
+    #[test]
+    fn each_kind_has_as_many_cells_as_columns() {
+        for resource in RESOURCES {
+            let columns = DEFINITIONS[&format!("{:?}", resource.columns)].as_array().map(Vec::len);
+            let row = cells::row(resource.columns, &json!({}), Timestamp::UNIX_EPOCH);
+            assert_eq!(row["cells"].as_array().map(Vec::len), columns, "{}", resource.plural);
+        }
+    }
+}

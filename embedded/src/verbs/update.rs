@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::create;
-use crate::admission::{gang, owner_references};
+use crate::admission;
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
 use crate::exchange::request::Request;
@@ -121,8 +121,7 @@ pub(crate) fn modify(
             return Err(ApiError::invalid_object(resource, name, &causes));
         }
         let warnings = resource.strategy.warnings(subresource, Some(&old), &new);
-        owner_references::admit(server, writer.user, resource, subresource, Some(&old), &new)?;
-        gang::admit_update(server, resource, &old, &new)?;
+        admission::admit_update(server, resource, subresource, &old, &new, writer)?;
         let ends_deletion = ends_deletion(resource, &new);
         if same(&old, &new) && !ends_deletion && !current.header.lacks_defaults {
             return Ok((current, warnings));

@@ -19,10 +19,11 @@ pub(super) struct Kind {
 }
 
 /// All of them, in the order in which one needs another.
-static KINDS: [Kind; 12] = [
+static KINDS: [Kind; 13] = [
     of_cluster("Namespace", "", "namespaces"),
     of_cluster("PriorityClass", "scheduling.k8s.io", "priorityclasses"),
     of_namespace("ResourceQuota", "", "resourcequotas"),
+    of_namespace("LimitRange", "", "limitranges"),
     // A token of an account is a Secret that names it.
     of_namespace("ServiceAccount", "", "serviceaccounts"),
     of_namespace("Secret", "", "secrets"),

@@ -1,6 +1,7 @@
 //! CronJobs that run now, whatever their schedule says.
 
-use serde_json::{Value, json};
+use serde_json::Value;
+use yardmaster_manifest::job_of_template;
 
 /// The kind of CronJobs.
 pub(super) const CRON_JOB: &str = "CronJob";
@@ -12,24 +13,10 @@ const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 pub(super) fn job_now(cron_job: &Value) -> Option<Value> {
     let template = cron_job.pointer("/spec/jobTemplate").filter(|template| template.is_object())?;
     let name = cron_job["metadata"]["name"].as_str().unwrap_or_default();
-    let mut annotations = template["metadata"]["annotations"].clone();
-    if annotations.is_null() {
-        annotations = json!({});
-    }
-    // Annotations of a wrong type stay, so that they are refused.
-    if let Some(annotations) = annotations.as_object_mut() {
-        annotations.insert(INSTANTIATE.into(), "manual".into());
-    }
-    let mut metadata = json!({
-        "generateName": format!("{name}-"),
-        "namespace": cron_job["metadata"]["namespace"],
-        "annotations": annotations,
-    });
-    let labels = &template["metadata"]["labels"];
-    if !labels.is_null() {
-        metadata["labels"] = labels.clone();
-    }
-    Some(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}))
+    let mut job = job_of_template(template, (INSTANTIATE, "manual"));
+    job["metadata"]["generateName"] = format!("{name}-").into();
+    job["metadata"]["namespace"] = cron_job["metadata"]["namespace"].clone();
+    Some(job)
 }
 
 /// Where a CronJob has a field of its Job.
@@ -43,6 +30,8 @@ pub(super) fn place(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,9 @@ use super::cronjob::CRON_JOB;
 pub(super) fn kind(kind: &str) -> String {
     let refused = format!("kind {kind} is not supported: yardmaster runs batch/v1 Job");
     if kind == CRON_JOB {
-        return format!("{refused}; --cronjob NAME runs one now, --ignore-others leaves it out");
+        return format!(
+            "{refused}; --cronjob NAME runs one now, --ignore-others leaves it out, and a cluster runs it on its schedule"
+        );
     }
     format!("{refused}; --ignore-others leaves it out")
 }

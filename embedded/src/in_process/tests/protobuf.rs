@@ -34,6 +34,7 @@ fn sample(api_version: &str, kind: &str) -> Value {
         (_, "PersistentVolumeClaim") => json!({"spec": {
             "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
         }}),
+        (_, "LimitRange") => json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}}),
         (_, "ResourceQuota") => json!({"spec": {"hard": {"pods": "2"}}}),
         (_, "Service") => {
             json!({"spec": {"clusterIP": "None", "ports": [{"port": 80, "targetPort": "web"}]}})

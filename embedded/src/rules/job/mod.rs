@@ -16,6 +16,7 @@ use super::metadata::{self, MetadataRule};
 use super::{Cause, Strategy, Subresource, names};
 
 pub(crate) use create::validate_spec_without_selector;
+pub(crate) use warnings::of_spec as spec_warnings;
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 

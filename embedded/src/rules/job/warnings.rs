@@ -17,18 +17,21 @@ pub(super) fn of(old: Option<&Value>, job: &Value) -> Vec<String> {
         let name = job["metadata"]["name"].as_str().unwrap_or_default();
         warnings.extend(pod_warnings::hostname(name, "Pod names and hostnames"));
     }
+    of_spec(&mut warnings, &Path::root("spec"), spec);
+    warnings
+}
+
+/// Warnings about the spec of a Job, be it one of a template.
+pub(crate) fn of_spec(warnings: &mut Vec<String>, path: &Path<'_>, spec: &Value) {
     let above = |field: &str, limit| spec[field].as_i64().is_some_and(|number| number > limit);
     if is_indexed(spec)
         && above("completions", COMPLETIONS_SOFT_MAX)
         && above("parallelism", PARALLELISM_SOFT_MAX)
     {
-        warnings.push(
-            "spec: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+        warnings.push(format!(
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
              Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
-                .into(),
-        );
+        ));
     }
-    let path = Path::root("spec");
-    pod_warnings::template(&mut warnings, &path.child("template"), &spec["template"]);
-    warnings
+    pod_warnings::template(warnings, &path.child("template"), &spec["template"]);
 }

@@ -6,7 +6,7 @@ mod container;
 mod defaults;
 mod environment;
 mod probe;
-mod resources;
+pub(crate) mod resources;
 mod restart;
 mod scheduling;
 mod security;

@@ -33,9 +33,11 @@ const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Whose requests and limits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     Container,
     Pod,
+    /// Neither, so that any resource may be named.
+    Other,
 }
 
 /// Checks requests and limits of a container or of a pod as a whole.
@@ -83,7 +85,7 @@ pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value, known: 
     claims::references(causes, &path.child("claims"), &resources["claims"], known);
     let requests_path = path.child("requests");
     for (name, requested) in resources["requests"].as_object().into_iter().flatten() {
-        let all = requested_by_containers(spec, name);
+        let all = amount_of_containers(spec, "requests", name).unwrap_or(Quantity::ZERO);
         if quantity(requested).is_some_and(|requested| all > requested) {
             let detail = format!("must be greater than or equal to aggregate container requests of {all}");
             causes.invalid(&requests_path.key(name), requested, &detail);
@@ -102,29 +104,38 @@ pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value, known: 
     }
 }
 
-/// What the containers of a pod request at once. Init containers run one after the other, before the others and beside
-/// the sidecars that have started.
-fn requested_by_containers(spec: &Value, name: &str) -> Quantity {
-    let request =
-        |container: &Value| quantity(&container["resources"]["requests"][name]).unwrap_or(Quantity::ZERO);
-    let (mut sidecars, mut most) = (Quantity::ZERO, Quantity::ZERO);
+/// What the containers of a pod request at once, or are limited to (`field`); `None` if none of them says so. Init containers run
+/// one after the other, before the others and beside the sidecars that have started.
+pub(crate) fn amount_of_containers(spec: &Value, field: &str, name: &str) -> Option<Quantity> {
+    let amount = |container: &Value| quantity(&container["resources"][field][name]);
+    let (mut sidecars, mut most) = (None, None);
     for container in list(&spec["initContainers"]) {
-        let with_sidecars = sidecars + request(container);
+        let with_sidecars = sum(sidecars, amount(container));
         if container["restartPolicy"] == "Always" {
             sidecars = with_sidecars;
         }
-        most = if with_sidecars > most { with_sidecars } else { most };
+        most = larger(most, with_sidecars);
     }
-    let regular = list(&spec["containers"]).iter().map(request).fold(sidecars, |all, one| all + one);
-    if regular > most { regular } else { most }
+    larger(most, list(&spec["containers"]).iter().map(amount).fold(sidecars, sum))
+}
+
+fn sum(one: Option<Quantity>, other: Option<Quantity>) -> Option<Quantity> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one + other),
+        (one, other) => one.or(other),
+    }
+}
+
+fn larger(one: Option<Quantity>, other: Option<Quantity>) -> Option<Quantity> {
+    if other > one { other } else { one }
 }
 
 /// Whether a resource may be overcommitted. Extended resources and huge pages may not.
-fn may_overcommit(name: &str) -> bool {
+pub(crate) fn may_overcommit(name: &str) -> bool {
     !name.contains('/') && !name.starts_with("hugepages-")
 }
 
-fn quantity(value: &Value) -> Option<Quantity> {
+pub(crate) fn quantity(value: &Value) -> Option<Quantity> {
     Quantity::parse(value.as_str()?).ok()
 }
 
@@ -139,7 +150,8 @@ fn amount_rules(causes: &mut Causes, path: &Path<'_>, name: &str, amount: &Value
     }
 }
 
-fn name_rules(causes: &mut Causes, path: &Path<'_>, name: &str, owner: Owner) {
+/// Checks the name of a resource.
+pub(crate) fn name_rules(causes: &mut Causes, path: &Path<'_>, name: &str, owner: Owner) {
     let mut errors = names::qualified_name(name);
     let standard = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");
     let plain = !name.contains('/') && !standard;

@@ -26,6 +26,7 @@ fn schema_is_current() {
         core::v1::Node,
         core::v1::PersistentVolumeClaim,
         core::v1::ResourceQuota,
+        core::v1::LimitRange,
         core::v1::ConfigMap,
         core::v1::Secret,
         core::v1::Service,
