@@ -6,8 +6,19 @@ use serde::Serialize;
 
 use super::class::Class;
 use super::pair::Played;
-use super::plan::{Change, End, Pick, What};
+use super::plan::{Change, End, Pick, Propagation, What, job_name};
 use super::state::{Difference, Field, State};
+
+/// Reasons of Events about the end of a Job.
+const ENDS: [&str; 7] = [
+    "Completed",
+    "BackoffLimitExceeded",
+    "DeadlineExceeded",
+    "FailedIndexes",
+    "MaxFailedIndexesExceeded",
+    "PodFailurePolicy",
+    "SuccessPolicy",
+];
 
 /// A rule by which Yardmaster differs from the controller built into Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -20,12 +31,13 @@ pub(super) enum Known {
     BackoffSurvivesRestart,
     SurplusAmongEqualPods,
     ReleasedLater,
+    EndsBeforeItIsGone,
     ActsAtOnce,
     Race,
 }
 
 impl Known {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
@@ -33,6 +45,7 @@ impl Known {
         Self::BackoffSurvivesRestart,
         Self::SurplusAmongEqualPods,
         Self::ReleasedLater,
+        Self::EndsBeforeItIsGone,
         Self::ActsAtOnce,
         Self::Race,
     ];
@@ -64,7 +77,12 @@ impl Known {
                  index, is chance under the built-in"
             }
             Self::ReleasedLater => {
-                "a counted pod that loses its label is released by a search, within 20 s; the built-in does so at once"
+                "a pod that is counted, or ends after its removal, and loses its label is released by a search; the built-in \
+                 does so at once"
+            }
+            Self::EndsBeforeItIsGone => {
+                "a deletion with the policy Orphan takes its pods from a Job before the Job goes: ours sees that no pod is \
+                 left, and ends the Job meanwhile; the built-in looks a second later, when the Job is gone"
             }
             Self::ActsAtOnce => {
                 "the built-in looks at a Job once a second, and takes several acts in at once; ours takes them in as \
@@ -102,6 +120,14 @@ impl Known {
                 is_wait(difference) && waits_longer(difference) && played.plan.restarts()
             }
             Self::ReleasedLater => is_of_owners(difference) && difference.healed_after_s.is_some(),
+            Self::EndsBeforeItIsGone => {
+                difference.is_only(&[Field::Events])
+                    && difference.fields.iter().all(|one| {
+                        is_orphaned_last(played, &one.job)
+                            && difference.ours.get(Field::Exists, &one.job).is_none()
+                            && without_end(one.ours.as_deref()) == without_end(one.reference.as_deref())
+                    })
+            }
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
                     && without_indexes(&difference.reference) == without_indexes(&difference.ours)
@@ -123,10 +149,26 @@ fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| Class { index: None, ..class.clone() })
 }
 
-/// Numbers of pods by their class without whether those have an owner that are counted and have lost their label.
+/// Whether the last step deletes the Job with the policy `Orphan`.
+fn is_orphaned_last(played: &Played, job: &str) -> bool {
+    played.plan.steps.last().is_some_and(|step| {
+        step.0.iter().any(|act| match act.what {
+            What::Delete { job: number, propagation: Propagation::Orphan } => job_name(number) == job,
+            _ => false,
+        })
+    })
+}
+
+/// Events without those about the end of a Job.
+fn without_end(events: Option<&str>) -> Vec<&str> {
+    let is_end = |event: &str| event.split(' ').nth(1).is_some_and(|reason| ENDS.contains(&reason));
+    events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
+}
+
+/// Numbers of pods by their class without whether those have an owner that the Job no longer needs and that have lost their label.
 fn without_owners(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| {
-        let is_done = !class.is_live() && !class.tracked && !class.labelled;
+        let is_done = !class.is_active() && !class.tracked && !class.labelled;
         Class { owned: class.owned && !is_done, ..class.clone() }
     })
 }
@@ -150,7 +192,7 @@ fn is_wait(difference: &Difference) -> bool {
         && difference.healed_after_s.is_some()
 }
 
-/// Whether all that differs is who owns pods that are counted and have lost their label.
+/// Whether all that differs is who owns pods that the Job no longer needs and that have lost their label.
 pub(super) fn is_of_owners(difference: &Difference) -> bool {
     difference.is_only(&[Field::Pods])
         && without_owners(&difference.reference) == without_owners(&difference.ours)
@@ -306,6 +348,29 @@ mod tests {
             let about = format!("{changes:?} {sides:?}");
             let played = played(&changes, State::default(), sides, healed);
             assert_eq!(Known::explaining(&played), explained, "{about}");
+        }
+    }
+
+    #[test]
+    fn a_job_whose_pods_are_orphaned_may_end_before_it_is_gone() {
+        let side = |reasons: &[&str]| {
+            let about = json!({"kind": "Job", "name": "j1"});
+            let event = |reason: &&str| json!({"involvedObject": about, "type": "Normal", "reason": reason});
+            let events = reasons.iter().map(event).map(Arc::new).collect();
+            let objects = Objects { jobs: Vec::new(), pods: Vec::new(), events };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+        };
+        let (orphan, background) = (Propagation::Orphan, Propagation::Background);
+        for (propagation, ours, known) in [
+            (orphan, "BackoffLimitExceeded", true),
+            (orphan, "SuccessfulDelete", false),
+            (background, "BackoffLimitExceeded", false),
+        ] {
+            let sides = [side(&["SuccessfulCreate"]), side(&["SuccessfulCreate", ours])];
+            let mut played = played(&[], State::default(), sides, None);
+            let what = What::Delete { job: 0, propagation };
+            played.plan.steps = vec![Step(vec![Act { after_ms: 0, what }])];
+            assert_eq!(Known::explaining(&played) == Some(Known::EndsBeforeItIsGone), known, "{played:?}");
         }
     }
 

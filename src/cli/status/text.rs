@@ -58,15 +58,15 @@ fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<String> {
         }
     });
     let mut table = Table::new([
-        Column::names("NAMESPACE", 9, 2),
+        Column::names("NAMESPACE", 9, 3),
         Column::names("JOB", 16, 0),
         Column::names("STATE", 9, 0),
         Column::whole("SUCCEEDED", 0),
         Column::whole("ACTIVE", 4),
-        Column::whole("FAILED", 1),
+        Column::whole("FAILED", 2),
         Column::whole("PODS/S", 6),
         Column::whole("LEFT", 5),
-        Column::text("WAITING", 12, 3),
+        Column::text("WAITING", 12, 1),
         Column::whole("SHARD", 8),
         Column::whole("TRACE", 7),
     ]);
