@@ -27,8 +27,9 @@ pub(super) async fn create(
     let what = format!("cannot resume Job {}", key(&made));
     let uri = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
     let status = json!({"status": {"completedIndexes": succeeded.to_string(), "succeeded": succeeded.len()}});
-    let status = send(client, http::Method::PATCH, &format!("{uri}/status"), MERGE, &status);
-    let restored = status.await.context(what.clone())?;
+    let status_uri = format!("{uri}/status");
+    let restored = send(client, http::Method::PATCH, &status_uri, MERGE, &status).await;
+    let restored = restored.context(what.clone())?;
     if job["spec"]["suspend"] == true {
         return Ok(restored);
     }

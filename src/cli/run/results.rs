@@ -85,10 +85,12 @@ pub(super) fn restore(folder: &Path, manifests: &[Manifest]) -> Result<Vec<Index
 
 /// The contents of a file; `None` if there is no file.
 fn read(path: &Path) -> io::Result<Option<Results>> {
-    match std::fs::metadata(path) {
+    let length = match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        found if found?.len() > MAX_BYTES => return Err(ErrorKind::FileTooLarge.into()),
-        _ => {}
+        found => found?.len(),
+    };
+    if length > MAX_BYTES {
+        return Err(ErrorKind::FileTooLarge.into());
     }
     Ok(Some(serde_json::from_slice(&std::fs::read(path)?)?))
 }
