@@ -19,7 +19,7 @@ fn a_pull_has_a_bar_on_a_terminal_until_it_has_ended() {
     let OpenptyResult { master, slave } = openpty(&size, None).unwrap();
     let image = registry::image(registry::SLOW);
     let mut command = yardmaster(address, &["run", "--image", &image, "--", "true"]);
-    command.stderr(Stdio::from(slave.try_clone().unwrap()));
+    command.env("TERM", "xterm").stderr(Stdio::from(slave.try_clone().unwrap()));
     let mut program = Background::start(&mut command);
     let screen = Arc::new(Mutex::new(Parser::new(24, 120, 0)));
     let (mut output, shown) = (File::from(master), screen.clone());
@@ -32,9 +32,18 @@ fn a_pull_has_a_bar_on_a_terminal_until_it_has_ended() {
     });
     let text = || screen.lock().unwrap().screen().contents();
     let bar = format!("pulling {image} [");
+    // The rows of a terminal that are full are one line.
     binary::until("the bar is there", || {
-        text().lines().any(|line| line.starts_with(&bar) && line.contains("/1.0"))
+        let text = text();
+        text.contains(&bar) && text.contains(" MiB (")
     });
+    // Each bar is there once.
+    assert_eq!(
+        (text().matches("pulling").count(), text().matches("/1 succeeded").count()),
+        (1, 1),
+        "{}",
+        text()
+    );
     registry::release();
     assert_eq!(program.exit_code(), Some(0), "{}", text());
     binary::until("the Job is complete", || text().contains("Complete"));

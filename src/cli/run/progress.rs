@@ -134,7 +134,7 @@ impl PullObserver for Progress {
             (Display::Lines { .. }, PullStage::Begun) => note(format_args!("pulling {image}")),
             (Display::Lines { .. }, _) => {}
             (Display::Bars { all, by_image, .. }, PullStage::Begun) => {
-                by_image.entry(image.to_owned()).or_insert_with(|| all.insert(0, pull_bar(image)));
+                by_image.entry(image.to_owned()).or_insert_with(|| pull_bar(all, image));
             }
             (Display::Bars { by_image, .. }, PullStage::Progressed(size)) => {
                 if let Some(bar) = by_image.get(image) {
@@ -155,12 +155,13 @@ impl PullObserver for Progress {
     }
 }
 
-/// A spinner for the pull of an image, until its size is known.
+/// A spinner for the pull of an image, above the Jobs, until its size is known.
 #[cfg(feature = "embedded")]
-fn pull_bar(image: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    bar.set_prefix(shown(&image));
+fn pull_bar(all: &MultiProgress, image: &str) -> ProgressBar {
+    // A bar that is drawn before it is one of all leaves a line behind.
+    let bar = all.insert(0, ProgressBar::new_spinner());
     set_template(&bar, "pulling {prefix} {spinner} ({elapsed})");
+    bar.set_prefix(shown(&image));
     bar.enable_steady_tick(TICK);
     bar
 }
