@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use super::progress::Progress;
 use super::tracker::Tracked;
 use super::view::JobView;
-use crate::cli::logs::index;
-use crate::cli::pod_view::PodView;
+use crate::cli::pod_view::{PodView, index};
 use crate::job::index_set::IndexSet;
 use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL};
 
