@@ -68,6 +68,10 @@ async fn events_tell_what_becomes_of_an_image_and_its_container_as_those_of_a_ku
     let normal =
         |reason: &str, note: &str| ["Normal", reason, note, "spec.containers{main}"].map(str::to_owned);
     let starts = || [normal("Created", "Container created"), normal("Started", "Container started")];
+    let took = Regex::new(
+        r"^Successfully pulled image .* in [0-9a-z.]+s \([0-9a-z.]+s including waiting\)\. Image size: [1-9]\d{6,} bytes\.$",
+    );
+    let took = took.unwrap();
     for (name, first) in [
         (
             "pulled",
@@ -86,10 +90,6 @@ async fn events_tell_what_becomes_of_an_image_and_its_container_as_those_of_a_ku
         cluster.create(name, spec.clone()).await;
         cluster.ended(name).await;
         let expected = [first, starts().to_vec()].concat();
-        let took = Regex::new(
-            r"^Successfully pulled image .* in [0-9a-z.]+s \([0-9a-z.]+s including waiting\)\. Image size: [1-9]\d{6,} bytes\.$",
-        );
-        let took = took.unwrap();
         let found = cluster.told(name, expected.len()).await;
         let found: Vec<_> = found
             .into_iter()
