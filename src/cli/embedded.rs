@@ -1,8 +1,6 @@
 //! A complete cluster within this process: API server, controllers and kubelet.
 
-use std::fs::Permissions;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,7 +12,7 @@ use kube::config::Kubeconfig;
 use tempfile::TempDir;
 
 use super::console::note;
-use super::pod_runtime::PodRuntime;
+use super::temporary::private_directory;
 use crate::actors::{Controller, ControllerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
@@ -42,10 +40,11 @@ pub(super) struct EmbeddedCluster {
 }
 
 impl EmbeddedCluster {
-    /// Starts everything, with a controller for each of these values of `spec.managedBy`.
+    /// Starts everything, with a controller for each of these values of `spec.managedBy`, and a kubelet that has its data and
+    /// claims here.
     pub(super) async fn start(
         controller_names: &[&str],
-        runtime: &PodRuntime,
+        kubelet: KubeletConfig,
         traces: &JobTraces,
     ) -> anyhow::Result<Self> {
         let directory = private_directory()?;
@@ -61,7 +60,7 @@ impl EmbeddedCluster {
         }
         let client = kube::Client::try_from(config)?;
         let data_dir = Some(directory.path().join("pods"));
-        let kubelet = KubeletConfig { data_dir, claims: claims(), ..runtime.kubelet() };
+        let kubelet = KubeletConfig { data_dir, claims: claims(), ..kubelet };
         let kubelet = Kubelet::start(client.clone(), kubelet).await?;
         Ok(Self { kubelet, controllers, server, client, directory })
     }
@@ -124,12 +123,6 @@ fn claims() -> Claims {
 pub(super) fn claims_folder() -> Option<PathBuf> {
     let folders = etcetera::choose_base_strategy().ok()?;
     Some(folders.data_dir().join("yardmaster").join("claims"))
-}
-
-/// A temporary directory that only this user can enter.
-pub(super) fn private_directory() -> std::io::Result<TempDir> {
-    let private = Permissions::from_mode(0o700);
-    tempfile::Builder::new().prefix("yardmaster-").permissions(private).tempdir()
 }
 
 /// The absolute path, for use in other directories.

@@ -31,6 +31,7 @@ mod running_replicas;
 mod signals;
 mod status;
 mod table;
+mod temporary;
 mod untrusted;
 
 use std::io::IsTerminal as _;

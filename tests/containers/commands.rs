@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use super::binary::{self, Background};
 use super::*;
 
-fn yardmaster(address: &str, args: &[&str]) -> Command {
+pub(crate) fn yardmaster(address: &str, args: &[&str]) -> Command {
     let mut command = binary::yardmaster();
     command.args(args).env("DOCKER_HOST", address).env_remove("KUBECONFIG").env_remove("YARDMASTER_RUNTIME");
     command

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use super::registry;
+
 /// An image with a shell, under a name that Kubernetes' own tests use.
 pub(crate) const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1";
 /// An image that says what to run, as whom, and where.
@@ -27,8 +29,7 @@ pub(crate) fn address() -> Option<&'static str> {
 }
 
 fn start() -> Result<String, String> {
-    let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
-    let busybox = busybox.ok_or("no busybox here: install busybox-static")?;
+    let busybox = busybox().ok_or("no busybox here: install busybox-static")?;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("podman");
     std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
     let podman = Podman::configured(&folder);
@@ -37,6 +38,20 @@ fn start() -> Result<String, String> {
     let says = ["ENTRYPOINT [\"echo\", \"from the image:\"]", "CMD [\"nothing\"]"];
     podman.import(GREETER, busybox, &[&greeter[..], &says[..]].concat())?;
     podman.serve()
+}
+
+fn busybox() -> Option<&'static str> {
+    ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists())
+}
+
+/// The files of an image with a shell.
+pub(crate) fn busybox_archive() -> Vec<u8> {
+    busybox().map(archive).unwrap_or_default()
+}
+
+/// The configuration with the registry of this process.
+fn registries(folder: &Path) -> PathBuf {
+    folder.join(format!("{}-registries.conf", std::process::id()))
 }
 
 /// Podman with its configuration in a folder.
@@ -55,7 +70,10 @@ impl Podman {
         let engine = "[engine]\nruntime = \"runc\"\n";
         // A build machine may allow fewer than the defaults.
         let limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n";
+        let registry =
+            format!("[[registry]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n", registry::port());
         std::fs::write(folder.join("storage.conf"), storage).unwrap();
+        std::fs::write(registries(folder), registry).unwrap();
         std::fs::write(folder.join("containers.conf"), format!("{engine}{limits}")).unwrap();
         Self { folder: folder.to_owned() }
     }
@@ -64,6 +82,7 @@ impl Podman {
         let mut command = Command::new("podman");
         command
             .env("CONTAINERS_STORAGE_CONF", self.folder.join("storage.conf"))
+            .env("CONTAINERS_REGISTRIES_CONF", registries(&self.folder))
             .env("CONTAINERS_CONF", self.folder.join("containers.conf"));
         command
     }

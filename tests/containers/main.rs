@@ -9,11 +9,13 @@ mod images;
 mod names;
 mod pods;
 mod probes;
+mod progress;
+mod registry;
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PersistentVolumeClaim, Pod};
-use kube::api::{Api, LogParams, PostParams};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, PersistentVolumeClaim, Pod};
+use kube::api::{Api, ListParams, LogParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use yardmaster_embedded::kubelet::engine::Engine;
@@ -87,6 +89,32 @@ impl Cluster {
     async fn logs_of(&self, name: &str, container: &str) -> String {
         let of = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
         self.pods.logs(name, &of).await.unwrap()
+    }
+
+    /// The events about a pod, oldest first: type, reason, note, and the field that they are about.
+    async fn events(&self, name: &str) -> Vec<[String; 4]> {
+        let about = format!("involvedObject.name={name}");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let mut all = events.list(&ListParams::default().fields(&about)).await.unwrap().items;
+        all.sort_by_key(|event| event.event_time.clone());
+        let text = |event: Event| {
+            let fields = [event.type_, event.reason, event.message, event.involved_object.field_path];
+            fields.map(Option::unwrap_or_default)
+        };
+        all.into_iter().map(text).collect()
+    }
+
+    /// The events about a pod, once there are so many.
+    async fn told(&self, name: &str, count: usize) -> Vec<[String; 4]> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let told = self.events(name).await;
+            if told.len() >= count {
+                return told;
+            }
+            assert!(Instant::now() < deadline, "{told:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// What the only container of a pod prints, which ends with success.

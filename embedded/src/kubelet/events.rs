@@ -4,7 +4,42 @@ use k8s_openapi::api::core::v1::{self as core, ObjectReference};
 use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
-use super::pod::PodKey;
+use super::pod::{PodKey, PodSpec, Slot};
+
+/// What an event is about: a pod, or one of its containers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'a> {
+    pod: &'a PodKey,
+    container: Option<(Slot, &'a str)>,
+}
+
+impl<'a> Subject<'a> {
+    /// The pod.
+    pub(super) fn pod(pod: &'a PodKey) -> Self {
+        Self { pod, container: None }
+    }
+
+    /// A container of the pod.
+    pub(super) fn container(pod: &'a PodKey, spec: &'a PodSpec, slot: Slot) -> Self {
+        Self { pod, container: Some((slot, &spec.container(slot).name)) }
+    }
+
+    fn reference(self) -> ObjectReference {
+        let list = |slot| match slot {
+            Slot::Init(_) => "initContainers",
+            Slot::Main(_) => "containers",
+        };
+        ObjectReference {
+            api_version: Some(core::Pod::api_version(&()).into_owned()),
+            kind: Some(core::Pod::kind(&()).into_owned()),
+            namespace: Some(self.pod.namespace.clone()),
+            name: Some(self.pod.name.clone()),
+            uid: Some(self.pod.uid.clone()),
+            field_path: self.container.map(|(slot, name)| format!("spec.{}{{{name}}}", list(slot))),
+            ..ObjectReference::default()
+        }
+    }
+}
 
 /// Publishes events. Losing one is harmless.
 #[derive(Clone)]
@@ -19,23 +54,31 @@ impl Events {
 
     /// Publishes a Warning about the pod.
     pub(super) async fn warn(&self, pod: &PodKey, reason: &str, note: &str) {
-        self.publish(EventType::Warning, pod, reason, note).await;
+        self.tell(Subject::pod(pod), true, reason, note).await;
     }
 
     /// Publishes something about the pod that is no Warning.
     pub(super) async fn note(&self, pod: &PodKey, reason: &str, note: &str) {
-        self.publish(EventType::Normal, pod, reason, note).await;
+        self.tell(Subject::pod(pod), false, reason, note).await;
     }
 
-    async fn publish(&self, type_: EventType, pod: &PodKey, reason: &str, note: &str) {
-        let reference = ObjectReference {
-            api_version: Some(core::Pod::api_version(&()).into_owned()),
-            kind: Some(core::Pod::kind(&()).into_owned()),
-            namespace: Some(pod.namespace.clone()),
-            name: Some(pod.name.clone()),
-            uid: Some(pod.uid.clone()),
-            ..ObjectReference::default()
-        };
+    /// Publishes something about a pod or a container.
+    pub(super) async fn tell(&self, subject: Subject<'_>, is_warning: bool, reason: &str, note: &str) {
+        let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
+        self.publish(type_, subject.reference(), reason, note).await;
+    }
+
+    /// Publishes in the background that a container was created and has started.
+    pub(super) fn note_start(&self, subject: Subject<'_>) {
+        let (events, reference) = (self.clone(), subject.reference());
+        tokio::spawn(async move {
+            for (reason, note) in [("Created", "Container created"), ("Started", "Container started")] {
+                events.publish(EventType::Normal, reference.clone(), reason, note).await;
+            }
+        });
+    }
+
+    async fn publish(&self, type_: EventType, reference: ObjectReference, reason: &str, note: &str) {
         let event = Event {
             type_,
             reason: reason.into(),
@@ -44,7 +87,8 @@ impl Events {
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, &reference).await {
-            tracing::debug!(%pod, %error, "cannot publish an event");
+            let pod = reference.name.unwrap_or_default();
+            tracing::debug!(pod, %error, "cannot publish an event");
         }
     }
 }

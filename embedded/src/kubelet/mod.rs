@@ -14,6 +14,7 @@ mod events;
 mod folder;
 mod gpus;
 mod host_path;
+mod images;
 mod leftovers;
 mod logs;
 mod manager;
@@ -24,6 +25,7 @@ mod pod_names;
 pub mod preflight;
 mod probes;
 mod process;
+mod pulls;
 mod quantity;
 mod refusals;
 mod reporter;
@@ -60,6 +62,8 @@ use self::gpus::Gpus;
 use self::logs::LogIndex;
 use self::manager::Manager;
 use self::pod_folder::{PodFolder, PodFolders};
+use self::pulls::Unobserved;
+pub use self::pulls::{PullObserver, PullSize, PullStage};
 use self::server::LogServer;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
@@ -102,6 +106,8 @@ pub struct KubeletConfig {
     pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
     pub workspace: Workspace,
+    /// Observes the pulls of images. Not used without containers.
+    pub pulls: Arc<dyn PullObserver>,
     /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`].
     /// This program itself by default. Not used without processes.
     pub supervisor: Option<PathBuf>,
@@ -116,6 +122,7 @@ impl Default for KubeletConfig {
             data_dir: None,
             claims: Claims::default(),
             workspace: Workspace::default(),
+            pulls: Arc::new(Unobserved),
             supervisor: None,
         }
     }
@@ -190,6 +197,7 @@ impl Kubelet {
             mode: config.mode.clone(),
             claims: config.claims,
             workspace: config.workspace,
+            pulls: config.pulls,
             pods,
             logs,
             gpus: Gpus::of_this_machine(),

@@ -215,6 +215,13 @@ pub(super) struct VolumeMount {
     pub(super) sub_path_expr: String,
 }
 
+impl VolumeMount {
+    /// Whether it mounts a part of its volume.
+    pub(super) fn is_part(&self) -> bool {
+        !self.sub_path.is_empty() || !self.sub_path_expr.is_empty()
+    }
+}
+
 /// What the processes of a pod, or of one container, may do, and as whom.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -261,6 +268,8 @@ pub(super) struct Volume {
     pub(super) persistent_volume_claim: Option<core::PersistentVolumeClaimVolumeSource>,
     /// A claim that lives as long as the pod: no more than an empty folder here.
     pub(super) ephemeral: Option<core::EphemeralVolumeSource>,
+    /// The files of an image, which only an engine has.
+    pub(super) image: Option<core::ImageVolumeSource>,
     /// Any other kind, by its field name.
     #[serde(flatten)]
     pub(super) other: BTreeMap<String, serde_json::Value>,

@@ -52,6 +52,7 @@ pub(super) fn of_containers(spec: &PodSpec) -> Vec<Refusal> {
 /// All refusals of a pod whose containers are processes, in the order of its fields, one for each field.
 pub(super) fn of_processes(spec: &PodSpec) -> Vec<Refusal> {
     let mut refusals = of_containers(spec);
+    refusals.extend(image_volumes(spec));
     for slot in spec.slots() {
         let container = spec.container(slot);
         let refuse = |field: &str, reason, message| {
@@ -75,6 +76,19 @@ pub(super) fn of_processes(spec: &PodSpec) -> Vec<Refusal> {
     let mut fields = HashSet::new();
     refusals.retain(|refusal| fields.insert(refusal.field.clone()));
     refusals
+}
+
+/// The volumes of a pod that are images.
+fn image_volumes(spec: &PodSpec) -> impl Iterator<Item = Refusal> {
+    let images = spec.volumes.iter().enumerate().filter(|(_, volume)| volume.image.is_some());
+    images.map(|(index, volume)| Refusal {
+        field: format!("volumes[{index}].image"),
+        reason: FAILED_MOUNT,
+        message: format!(
+            "volume {:?}: images are not pulled here, so there is none to mount: start Docker or Podman",
+            volume.name
+        ),
+    })
 }
 
 /// The program and its first arguments.
@@ -244,6 +258,16 @@ mod tests {
         let own = json!({"name": "c", "command": ["true"], "securityContext": {"runAsUser": other}});
         let found = fields(json!({"containers": [own]}));
         assert_eq!(found, ["containers[0].securityContext.runAsUser"]);
+    }
+
+    #[test]
+    fn only_an_engine_has_the_images_of_volumes() {
+        let spec = json!({
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "i", "image": {"reference": "a"}}],
+            "containers": [{"name": "c", "command": ["true"]}],
+        });
+        assert_eq!(fields(spec.clone()), ["volumes[1].image"]);
+        assert_eq!(of_containers(&serde_json::from_value(spec).unwrap()), []);
     }
 
     #[test]

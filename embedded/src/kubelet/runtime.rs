@@ -8,8 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::action::{self, Action, Place, Target};
-use super::engine::{self, Engine, Ingredients, Recipe};
+use super::engine::{self, Engine, ImageRequest, Ingredients, Recipe};
 use super::environment::{self, Variables};
+use super::events::Subject;
 use super::gpus::OwnGpus;
 use super::logs::{LogPlace, LogWriter};
 use super::pod::{Container, Pod, PodSpec, Slot};
@@ -20,7 +21,7 @@ use super::status::Termination;
 use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
 use super::worker::Worker;
-use super::{KubeletMode, attend, refusals, volumes};
+use super::{KubeletMode, attend, images, refusals, volumes};
 
 /// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
@@ -93,8 +94,11 @@ async fn recipe(
 ) -> Result<Recipe, SetupError> {
     let pod = &worker.pod;
     let container = pod.spec.container(slot);
-    let secrets = worker.client.pull_secrets(&pod.spec).await;
-    let image = engine.image(container, &secrets).await?;
+    let request = ImageRequest { name: &container.image, policy: container.image_pull_policy.as_deref() };
+    let subject = Subject::container(&worker.key, &pod.spec, slot);
+    // As in Kubernetes, the images of volumes come first.
+    let image_volumes = images::sources(worker, engine, container, setup).await?;
+    let image = images::provide(worker, engine, request, subject).await?;
     // A manifest for processes finds its volumes as these do.
     let mounted = container.volume_mounts.iter();
     let given = mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
@@ -108,6 +112,7 @@ async fn recipe(
         image,
         environment,
         volumes: &setup.volumes,
+        image_volumes: &image_volumes,
         termination_log,
         sandbox: setup.sandbox.as_ref(),
         gpus: &gpus.numbers(),
@@ -213,6 +218,7 @@ pub(super) async fn run(
                 Err(error) => return Run::without_start(worker, error.to_string()).await,
             };
             started_at = announce(started.status_id(), image);
+            worker.context.events.note_start(Subject::container(&worker.key, &worker.pod.spec, slot));
             let target = target_in_engine(&started, variables, container, &worker.pod.spec, setup).await;
             let attending = attend::attend(worker, slot, &target, stop, &run_stop, &is_killed);
             let ended = tokio::select! {

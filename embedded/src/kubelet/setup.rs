@@ -1,6 +1,7 @@
 //! What the containers of a pod share, and why one of them cannot be started (yet).
 
 use super::engine::{Network, Sandbox};
+use super::images::ImageVolumes;
 use super::volumes::Volumes;
 
 /// What the containers of a pod share.
@@ -8,6 +9,8 @@ use super::volumes::Volumes;
 pub(super) struct PodSetup {
     /// The paths of its volumes.
     pub(super) volumes: Volumes,
+    /// Those of its volumes that are images, as far as containers have asked for them.
+    pub(super) images: ImageVolumes,
     /// The place of the pod in a network, unless it has the usual one.
     pub(super) network: Option<Network>,
     /// The container that holds its namespaces, if there is one.

@@ -27,7 +27,7 @@ const DEFAULT_MODE: i32 = 0o644;
 const GROUP_READS: u32 = 0o040;
 /// Permissions of the folder of a volume that the pod fills, and of another.
 const WRITTEN_BY_ALL: u32 = 0o777;
-const READ_BY_ALL: u32 = 0o755;
+pub(super) const READ_BY_ALL: u32 = 0o755;
 
 /// The files of a volume, by relative path.
 type Files = BTreeMap<String, VolumeFile>;
@@ -64,11 +64,11 @@ pub(super) fn variables(volumes: &Volumes) -> Variables {
     volumes.iter().map(variable).collect()
 }
 
-/// Creates the pod's volumes: in its folder, unless they outlive it.
+/// Creates the pod's volumes: in its folder, unless they outlive it. Those of images come with the containers that mount them.
 pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
     let Worker { client, pod, folder, context, .. } = worker;
     let mut volumes = Volumes::new();
-    for volume in &pod.spec.volumes {
+    for volume in pod.spec.volumes.iter().filter(|volume| volume.image.is_none()) {
         let path = if let Some(host) = &volume.host_path {
             on_host(host).await?
         } else if let Some(source) = &volume.persistent_volume_claim {
@@ -105,7 +105,8 @@ pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
         || volume.downward_api.is_some()
         || volume.projected.is_some()
         || volume.persistent_volume_claim.is_some()
-        || volume.ephemeral.is_some();
+        || volume.ephemeral.is_some()
+        || volume.image.is_some();
     let kind = volume.other.keys().next().map_or("unknown", String::as_str);
     (!is_folder).then(|| {
         (kind, format!("volume {:?}: a {kind} volume is not supported by the local kubelet", volume.name))

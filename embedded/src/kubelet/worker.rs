@@ -21,6 +21,7 @@ use super::manager::Seat;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
 use super::pod_names::Named;
+use super::pulls::PullObserver;
 use super::restart_delays::RestartDelays;
 use super::runtime::Run;
 use super::setup::{PodSetup, SetupError};
@@ -29,7 +30,7 @@ use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::workspace::Workspace;
-use super::{KubeletMode, attend, pod_names, refusals, reporter, runtime, volumes};
+use super::{KubeletMode, attend, images, pod_names, refusals, reporter, runtime, volumes};
 use crate::restarts::Restarts;
 use crate::time::from_now;
 
@@ -45,6 +46,7 @@ pub(super) struct Context {
     pub(super) mode: KubeletMode,
     pub(super) claims: Claims,
     pub(super) workspace: Workspace,
+    pub(super) pulls: Arc<dyn PullObserver>,
     pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
@@ -402,7 +404,7 @@ impl Worker {
         let network = self.await_setup(None, &self.stop, || self.network(engine)).await?;
         let make = || engine.sandbox(&self.key, &self.pod.spec, network.as_ref());
         let sandbox = self.await_setup(None, &self.stop, make).await?;
-        Some(PodSetup { volumes, network, sandbox })
+        Some(PodSetup { volumes, network, sandbox, ..PodSetup::default() })
     }
 
     /// The place of the pod in a network, if its namespace has Services: pods find each other by name there.
@@ -473,7 +475,13 @@ impl Worker {
         };
         let first = slot.unwrap_or(Slot::Main(0));
         self.record.send_modify(|record| record.waiting(first, shown, message.to_owned()));
-        self.context.events.warn(&self.key, event, message).await;
+        let is_told = match slot {
+            Some(slot) => images::report_wait(self, slot, shown, message).await,
+            None => false,
+        };
+        if !is_told {
+            self.context.events.warn(&self.key, event, message).await;
+        }
     }
 
     /// Fails the pod because it, or one container, requires something that this kubelet does not support.

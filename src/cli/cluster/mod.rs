@@ -16,9 +16,10 @@ use tempfile::TempDir;
 use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::console::note;
-use super::embedded::{private_directory, write_kubeconfig};
+use super::embedded::write_kubeconfig;
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
+use super::temporary::private_directory;
 use super::{Failure, embedded};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletError, KubeletMode};
 use yardmaster_embedded::{

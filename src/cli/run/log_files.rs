@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::progress::Progress;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
@@ -13,7 +14,7 @@ use crate::cli::pod_view::{ContainerStatus, PodView, RunState, index};
 /// written, since there may be more than a process can open.
 #[derive(Clone, Debug)]
 pub(super) struct LogFile {
-    path: PathBuf,
+    path: Arc<Path>,
     progress: Progress,
 }
 
@@ -36,48 +37,66 @@ pub(super) struct LogFiles {
     /// Whether each Job has a folder of its own.
     by_job: bool,
     progress: Progress,
-    /// The files that were begun, and whether that succeeded.
-    begun: HashMap<PathBuf, bool>,
+    /// The files that were begun; `None` for those that could not be. Whoever writes into one shares its path.
+    begun: HashMap<PathBuf, Option<Arc<Path>>>,
     followers: Followers<LogFile>,
+    /// Why output is missing.
+    errors: Vec<io::Error>,
 }
 
 impl LogFiles {
     pub(super) fn new(client: kube::Client, progress: Progress, folder: PathBuf, by_job: bool) -> Self {
         let followers = Followers::new(client, usize::MAX);
-        Self { folder, by_job, progress, begun: HashMap::new(), followers }
+        Self { folder, by_job, progress, begun: HashMap::new(), followers, errors: Vec::new() }
     }
 
-    /// Writes the output of a container of this Job, unless that is or was done.
-    pub(super) fn follow(&mut self, job: &str, pod: &PodView, container: &ContainerStatus, is_only: bool) {
+    /// Writes the output of a container of this Job, unless that is or was done. Returns the file, if there is one.
+    pub(super) fn follow(
+        &mut self,
+        job: &str,
+        pod: &PodView,
+        container: &ContainerStatus,
+        is_only: bool,
+    ) -> Option<PathBuf> {
         if container.run_state() == RunState::NotStarted {
-            return;
+            return None;
         }
         let folder = if self.by_job { self.folder.join(job) } else { self.folder.clone() };
         let path = folder.join(name(pod, container.name.raw(), is_only));
         let progress = &self.progress;
-        let is_begun = *self.begun.entry(path.clone()).or_insert_with(|| {
+        let begun = self.begun.entry(path.clone()).or_insert_with(|| {
             // What an earlier command has left is not continued.
             let begun = std::fs::create_dir_all(&folder).and_then(|()| File::create(&path));
             if let Err(error) = &begun {
-                progress.note(&format!("--log-dir: cannot write {}: {error}", path.display()));
+                progress.note(&format!("cannot write output into {}: {error}", path.display()));
             }
-            begun.is_ok()
+            begun.is_ok().then(|| Arc::from(path.as_path()))
         });
-        if is_begun {
-            let extent = Extent { follow: true, ..Extent::default() };
-            let plain = Decoration { prefix: None, timestamps: false };
-            let file = LogFile { path, progress: self.progress.clone() };
-            self.followers.follow(pod, container, extent, &plain, &file);
-        }
+        let file = LogFile { path: Arc::clone(begun.as_ref()?), progress: self.progress.clone() };
+        let extent = Extent { follow: true, ..Extent::default() };
+        let plain = Decoration { prefix: None, timestamps: false };
+        self.followers.follow(pod, container, extent, &plain, &file);
+        Some(path)
+    }
+
+    /// Whether all output of the containers that were followed into this file is there.
+    pub(super) fn is_written(&self, path: &Path) -> bool {
+        let begun = self.begun.get(path).and_then(Option::as_ref);
+        begun.is_none_or(|path| Arc::strong_count(path) == 1)
+    }
+
+    /// Waits until the output of a container has been written; for ever if none is.
+    pub(super) async fn next_end(&mut self) {
+        self.errors.extend(self.followers.next_end().await.err());
     }
 
     /// Waits until all output has been written. Returns whether all could be.
     pub(super) async fn finish(&mut self) -> bool {
-        let errors = self.followers.finish_each().await;
-        if let Some(error) = errors.first() {
-            self.progress.note(&format!("--log-dir {}: {error}", self.folder.display()));
+        self.errors.extend(self.followers.finish_each().await);
+        if let Some(error) = self.errors.first() {
+            self.progress.note(&format!("cannot write output into {}: {error}", self.folder.display()));
         }
-        errors.is_empty() && self.begun.values().all(|is_begun| *is_begun)
+        self.errors.is_empty() && self.begun.values().all(Option::is_some)
     }
 }
 

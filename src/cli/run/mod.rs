@@ -4,59 +4,58 @@
 mod check;
 mod companion;
 mod compose;
+mod create;
 mod cronjob;
 mod export;
+mod follow;
 mod hold;
 mod kustomize;
 mod loader;
 mod log_files;
 mod manifest;
+mod ordered;
 mod pods;
 #[cfg(feature = "embedded")]
 mod preflight;
 mod progress;
 mod refusal;
 mod report;
+mod results;
 mod tail;
 mod target;
 mod tracker;
 mod view;
 mod waits;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Args;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt as _, select_all};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
+use clap::{Args, ValueEnum};
 use serde_json::Value;
-use tokio::time::{Instant, interval_at};
+use tempfile::TempDir;
 
 use self::compose::ComposeArgs;
+use self::create::{create, key};
+use self::follow::{catch_up, follow};
 use self::log_files::LogFiles;
 use self::manifest::{Loaded, Manifest, Refused, Selection};
-use self::pods::{LogMode, PodObserver};
+use self::ordered::Ordered;
+use self::pods::{LogMode, Outputs, PodObserver};
 use self::progress::Progress;
+use self::results::Record;
 use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
 use self::view::JobView;
-use self::waits::{PATIENCE, Waits};
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
-use super::lists::objects;
 use super::namespace::parse_namespace;
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
-use super::pod_view::PodView;
 use super::signals::Interrupts;
+use super::temporary::private_directory;
 use super::{Failure, Telemetry};
+use crate::job::index_set::IndexSet;
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
@@ -73,13 +72,21 @@ pub(super) struct RunArgs {
     /// Leave out objects that no Job needs, such as Deployments, and name them [default: refuse them].
     #[arg(long)]
     ignore_others: bool,
-    /// Stream the pods' logs to standard output [default: off].
-    #[arg(long)]
-    logs: bool,
+    /// How the pods' output goes to standard output: as it comes (live, also without a value); each index whole once it has ended,
+    /// in the order of indexes, or of creation for pods that have none (ordered); or not at all (none).
+    #[arg(
+        long, value_name = "HOW", default_value = "none", default_missing_value = "live", num_args = 0..=1,
+        require_equals = true
+    )]
+    logs: LogChoice,
     /// Write the output of pods into this folder: INDEX.log for each index, POD.log for each pod of a Job without [default:
     /// none].
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Run only the indexes that have not succeeded in an earlier run with the same --log-dir: its results.json has those that have
+    /// [default: run all].
+    #[arg(long, requires = "log_dir", conflicts_with_all = ["kubeconfig", "context", "dry_run"])]
+    resume: bool,
     /// Print the finished Jobs to standard output, as json or yaml [default: off].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<report::Format>,
@@ -104,6 +111,14 @@ pub(super) struct RunArgs {
     connection: ConnectionArgs,
     #[command(flatten)]
     compose: ComposeArgs,
+}
+
+/// How the output of pods is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogChoice {
+    None,
+    Live,
+    Ordered,
 }
 
 /// Where pods run.
@@ -194,16 +209,29 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Failure::bad_input(format!("--log-dir {}: {error}", folder.display())))?;
     }
+    let restored = match &args.log_dir {
+        Some(folder) if args.resume => {
+            results::restore(folder, &loaded.manifests).map_err(Failure::BadInput)?
+        }
+        _ => vec![IndexSet::new(); loaded.manifests.len()],
+    };
+    let mut record = args.log_dir.clone().map(|folder| Record::new(folder, &loaded.manifests, &restored));
     let mut interrupts = Interrupts::listen()?;
+    let progress = Progress::new();
     let cluster = tokio::select! {
-        cluster = TargetCluster::prepare(&args, &host, &loaded, &telemetry.traces) => cluster?,
+        cluster = TargetCluster::prepare(&args, &host, &loaded, &telemetry.traces, &progress) => cluster?,
         () = interrupts.next() => return Err(Failure::Interrupted),
     };
     let mut tracker = Tracker::new(cluster.is_shared());
+    let run =
+        Run { args: &args, cluster: &cluster, loaded: &loaded, restored: &restored, progress: &progress };
     let outcome = tokio::select! {
-        outcome = run_to_completion(&args, &cluster, &loaded, &mut tracker) => outcome,
+        outcome = run.to_completion(&mut tracker, &mut record) => outcome,
         () = interrupts.next() => Err(Failure::Interrupted),
     };
+    if let (Some(record), false) = (&mut record, tracker.jobs.is_empty()) {
+        record.update(&tracker, &progress);
+    }
     if outcome.is_ok()
         && args.keep
         && let Some(address) = cluster.address()?
@@ -219,145 +247,85 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     outcome
 }
 
-async fn run_to_completion(
-    args: &RunArgs,
-    cluster: &TargetCluster,
-    loaded: &Loaded,
-    tracker: &mut Tracker,
-) -> Result<ExitCode, Failure> {
-    let progress = Progress::new();
-    companion::apply(&cluster.client, &loaded.companions, cluster.is_shared()).await?;
-    for manifest in &loaded.manifests {
-        let job = create(&cluster.client, manifest).await?;
-        progress.update(&key(&job), &JobView::of(&job));
-        tracker.add(job);
-    }
-    let mode = match (args.logs, tracker.jobs.as_slice()) {
-        (false, _) => LogMode::Off,
-        (true, [only]) if JobView::of(&only.job).is_single() => LogMode::Raw,
-        (true, _) => LogMode::Prefixed,
-    };
-    let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
-    let files = args.log_dir.clone().map(|folder| {
-        LogFiles::new(cluster.client.clone(), progress.clone(), folder, tracker.jobs.len() > 1)
-    });
-    let mut pods = PodObserver::new(cluster.client.clone(), progress.clone(), mode, files, names);
-    follow(&cluster.client, tracker, &mut pods, &progress).await;
-    let mut all_kept = true;
-    if mode != LogMode::Off || args.log_dir.is_some() || tracker.verdict() != Verdict::Complete {
-        // The watch may not have shown pods that ended just before their Job.
-        catch_up(&cluster.client, tracker, &mut pods).await?;
-        all_kept = pods.finish().await;
-    }
-
-    progress.conclude(&report::summary(&tracker.jobs, &pods));
-    if let Some(format) = args.output {
-        let text = report::jobs(&tracker.jobs, format)?;
-        unless_closed(progress.print(text.as_bytes()))?;
-    }
-    if !all_kept && tracker.verdict() == Verdict::Complete {
-        return Ok(Verdict::Held.into());
-    }
-    Ok(tracker.verdict().into())
+/// What runs, and where.
+struct Run<'a> {
+    args: &'a RunArgs,
+    cluster: &'a TargetCluster,
+    loaded: &'a Loaded,
+    /// The indexes of each Job that had succeeded before.
+    restored: &'a [IndexSet],
+    progress: &'a Progress,
 }
 
-fn key(job: &Value) -> String {
-    let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
-    format!("{}/{}", field("namespace"), field("name"))
-}
-
-/// Creates a Job from the unchanged manifest: the server validates every field.
-async fn create(client: &kube::Client, manifest: &Manifest) -> anyhow::Result<Value> {
-    let uri = format!("/apis/batch/v1/namespaces/{}/jobs?fieldValidation=Strict", manifest.namespace);
-    let request = http::Request::post(uri)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(serde_json::to_vec(&manifest.job)?)?;
-    let job = client.request(request).await;
-    job.with_context(|| format!("cannot create Job {}", key(&manifest.job)))
-}
-
-/// Watches Jobs and pods until all Jobs have ended.
-async fn follow(client: &kube::Client, tracker: &mut Tracker, pods: &mut PodObserver, progress: &Progress) {
-    let namespaces = namespaces(tracker);
-    let job_type = ApiResource::erase::<Job>(&());
-    let mut jobs = select_all(namespaces.iter().map(|namespace| {
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &job_type);
-        events(api).map(|event| (namespace.clone(), event)).boxed()
-    }));
-    let mut pod_events = select_all(namespaces.iter().map(|namespace| {
-        let api = Api::<PodView>::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
-        events(api)
-    }));
-    let mut listed: HashMap<String, HashSet<String>> = HashMap::new();
-    let mut waits = Waits::new(client.clone(), progress.clone());
-    let mut patience = interval_at(Instant::now() + PATIENCE, PATIENCE);
-    while !tracker.is_done() {
-        tokio::select! {
-            Some((namespace, event)) = jobs.next() => {
-                let listed = listed.entry(namespace.clone()).or_default();
-                let changed = match event {
-                    Event::Init => {
-                        listed.clear();
-                        None
-                    }
-                    Event::InitApply(job) => {
-                        listed.extend(job.metadata.uid.clone());
-                        json(&job).and_then(|job| tracker.update(job))
-                    }
-                    Event::InitDone => {
-                        tracker.retain(&namespace, listed);
-                        None
-                    }
-                    Event::Apply(job) => json(&job).and_then(|job| tracker.update(job)),
-                    Event::Delete(job) => json(&job).and_then(|job| tracker.remove(job)),
-                };
-                if let Some(tracked) = changed {
-                    progress.update(&tracked.key(), &JobView::of(&tracked.job));
-                }
-            }
-            _ = patience.tick() => waits.explain(&tracker.jobs).await,
-            Some(event) = pod_events.next() => {
-                if let Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod) = event {
-                    pods.observe(&pod);
-                }
-            }
+impl Run<'_> {
+    async fn to_completion(
+        &self,
+        tracker: &mut Tracker,
+        record: &mut Option<Record>,
+    ) -> Result<ExitCode, Failure> {
+        let Self { args, progress, .. } = self;
+        let client = &self.cluster.client;
+        companion::apply(client, &self.loaded.companions, self.cluster.is_shared()).await?;
+        self.create_all(tracker).await?;
+        if let Some(record) = record {
+            record.update(tracker, progress);
         }
-    }
-}
-
-fn namespaces(tracker: &Tracker) -> BTreeSet<String> {
-    tracker.jobs.iter().map(|tracked| tracked.namespace().to_owned()).collect()
-}
-
-fn json(job: &DynamicObject) -> Option<Value> {
-    serde_json::to_value(job).ok()
-}
-
-/// All watch events of a kind; the watcher reconnects by itself.
-fn events<K>(api: Api<K>) -> BoxStream<'static, Event<K>>
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    watch(api, watcher::Config::default())
-        .default_backoff()
-        .filter_map(|event| {
-            if let Err(error) = &event {
-                tracing::warn!(%error, "a watch was interrupted");
-            }
-            std::future::ready(event.ok())
-        })
-        .boxed()
-}
-
-/// Lists all pods once more.
-async fn catch_up(client: &kube::Client, tracker: &Tracker, pods: &mut PodObserver) -> anyhow::Result<()> {
-    for namespace in namespaces(tracker) {
-        let api =
-            Api::<PodView>::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
-        let mut all = pin!(objects(api, &ListParams::default()));
-        while let Some(pod) = all.try_next().await.context("cannot list pods")? {
-            pods.observe(&pod);
+        let mode = match (args.logs, tracker.jobs.as_slice()) {
+            (LogChoice::None, _) => LogMode::Off,
+            (LogChoice::Ordered, _) => LogMode::Ordered,
+            (LogChoice::Live, [only]) if JobView::of(&only.job).is_single() => LogMode::Raw,
+            (LogChoice::Live, _) => LogMode::Prefixed,
+        };
+        let (outputs, _spool) = self.outputs(tracker)?;
+        let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
+        let mut pods = PodObserver::new(client.clone(), (*progress).clone(), mode, outputs, names);
+        follow(client, tracker, &mut pods, record, progress).await;
+        let mut all_kept = true;
+        if mode != LogMode::Off || args.log_dir.is_some() || tracker.verdict() != Verdict::Complete {
+            // The watch may not have shown pods that ended just before their Job.
+            catch_up(client, tracker, &mut pods).await?;
+            all_kept = pods.finish().await;
         }
+
+        progress.conclude(&report::summary(&tracker.jobs, &pods));
+        if let Some(format) = args.output {
+            let text = report::jobs(&tracker.jobs, format)?;
+            unless_closed(progress.print(text.as_bytes()))?;
+        }
+        if !all_kept && tracker.verdict() == Verdict::Complete {
+            return Ok(Verdict::Held.into());
+        }
+        Ok(tracker.verdict().into())
     }
-    Ok(())
+
+    async fn create_all(&self, tracker: &mut Tracker) -> anyhow::Result<()> {
+        for (manifest, succeeded) in self.loaded.manifests.iter().zip(self.restored) {
+            let job = create(&self.cluster.client, manifest, succeeded).await?;
+            if !succeeded.is_empty() {
+                let text = format!("{}: {} indexes have succeeded before", key(&job), succeeded.len());
+                self.progress.note(&text);
+            }
+            self.progress.update(&key(&job), &JobView::of(&job));
+            tracker.add(job);
+        }
+        Ok(())
+    }
+
+    /// Where the output of pods is kept, and what prints it from there; with the folder of what is not kept longer than that.
+    fn outputs(&self, tracker: &Tracker) -> anyhow::Result<(Outputs, Option<TempDir>)> {
+        let is_ordered = self.args.logs == LogChoice::Ordered;
+        let (folder, spool) = match &self.args.log_dir {
+            Some(folder) => (folder.clone(), None),
+            None if is_ordered => {
+                let spool = private_directory().context("no folder for output that waits for its turn")?;
+                (spool.path().to_owned(), Some(spool))
+            }
+            None => return Ok((Outputs { files: None, ordered: None }, None)),
+        };
+        let (jobs, client) = (&tracker.jobs, self.cluster.client.clone());
+        let files = LogFiles::new(client, self.progress.clone(), folder, jobs.len() > 1);
+        let ordered =
+            is_ordered.then(|| Ordered::new(self.progress.clone(), jobs, self.restored, spool.is_some()));
+        Ok((Outputs { files: Some(files), ordered }, spool))
+    }
 }

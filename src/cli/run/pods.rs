@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 use super::log_files::LogFiles;
+use super::ordered::{Missing, Ordered};
 use super::progress::Progress;
 use super::tail::Tails;
+use super::tracker::Tracked;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
 use crate::cli::pod_cause::{Cause, causes, failure};
 use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid};
@@ -30,6 +32,16 @@ pub(super) enum LogMode {
     Raw,
     /// Each line prefixed with the pod's name.
     Prefixed,
+    /// Unchanged, in the order of indexes.
+    Ordered,
+}
+
+/// What becomes of the output of pods beside the terminal.
+pub(super) struct Outputs {
+    /// Where it is kept.
+    pub(super) files: Option<LogFiles>,
+    /// What prints it from there in order.
+    pub(super) ordered: Option<Ordered>,
 }
 
 /// Observes the pods of all Jobs.
@@ -39,7 +51,7 @@ pub(super) struct PodObserver {
     /// Keys of the Jobs by uid.
     jobs: HashMap<String, String>,
     followers: Followers<Progress>,
-    files: Option<LogFiles>,
+    outputs: Outputs,
     tails: Tails,
     /// Reported reasons why pods do not start, and causes of their failures: Job uid, reason.
     reported: HashSet<(String, Untrusted)>,
@@ -53,13 +65,13 @@ impl PodObserver {
         client: kube::Client,
         progress: Progress,
         mode: LogMode,
-        files: Option<LogFiles>,
+        outputs: Outputs,
         jobs: HashMap<String, String>,
     ) -> Self {
         Self {
             // The pods that run at once are as many as the Jobs want.
             followers: Followers::new(client.clone(), usize::MAX),
-            files,
+            outputs,
             tails: Tails::new(client, progress.clone()),
             progress,
             mode,
@@ -76,7 +88,7 @@ impl PodObserver {
             return;
         };
         self.follow(pod);
-        self.keep(&job_name, pod);
+        self.keep(&uid, &job_name, pod);
         self.report_waiting(&uid, &job_name, pod);
         let causes = causes(pod);
         // A pod that is being deleted was stopped.
@@ -99,22 +111,67 @@ impl PodObserver {
         self.tails.finish().await;
         // The reader may have closed standard output, as `| head` does. The Jobs run on.
         let _shown = self.followers.finish().await;
-        match &mut self.files {
+        let all_kept = match &mut self.outputs.files {
             Some(files) => files.finish().await,
             None => true,
+        };
+        if let Some(ordered) = &mut self.outputs.ordered {
+            ordered.finish();
+        }
+        all_kept
+    }
+
+    /// Records that a pod is gone.
+    pub(super) fn remove(&mut self, pod: &PodView) {
+        if let Some(ordered) = &mut self.outputs.ordered {
+            ordered.remove(pod);
         }
     }
 
-    fn keep(&mut self, job: &str, pod: &PodView) {
-        let (Some(status), Some(files)) = (&pod.status, &mut self.files) else { return };
-        let is_only = status.containers().count() == 1;
-        for container in status.containers() {
-            files.follow(job, pod, container, is_only);
+    /// Records the newest state of a Job.
+    pub(super) fn update(&mut self, job: &Tracked) {
+        if let Some(ordered) = &mut self.outputs.ordered {
+            ordered.update(job);
+        }
+    }
+
+    /// Waits until more of the output may be printed in order; for ever if none is.
+    pub(super) async fn log_ended(&mut self) {
+        match &mut self.outputs {
+            Outputs { files: Some(files), ordered: Some(_) } => files.next_end().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Prints the output whose turn it is. Returns the pods that have to be listed before more is printed.
+    pub(super) fn print_ordered(&mut self) -> Option<Missing> {
+        let Outputs { files: Some(files), ordered: Some(ordered) } = &mut self.outputs else { return None };
+        ordered.print(|path| files.is_written(path));
+        ordered.missing()
+    }
+
+    /// Records that these pods were listed, and observed.
+    pub(super) fn listed(&mut self, missing: &Missing) {
+        if let Some(ordered) = &mut self.outputs.ordered {
+            ordered.listed(missing);
+        }
+    }
+
+    fn keep(&mut self, uid: &str, job: &str, pod: &PodView) {
+        let Outputs { files: Some(files), ordered } = &mut self.outputs else { return };
+        let containers = || pod.status.iter().flat_map(|status| status.containers());
+        let is_only = containers().count() == 1;
+        let paths = containers().filter_map(|container| files.follow(job, pod, container, is_only)).collect();
+        if let Some(ordered) = ordered {
+            ordered.observe(uid, pod, paths);
         }
     }
 
     fn follow(&mut self, pod: &PodView) {
-        let (Some(status), false) = (&pod.status, self.mode == LogMode::Off) else { return };
+        if matches!(self.mode, LogMode::Off | LogMode::Ordered) {
+            return;
+        }
+        let Some(status) = &pod.status else { return };
         let extent = Extent { follow: true, ..Extent::default() };
         for container in status.containers() {
             let decoration = Decoration { prefix: self.prefix(pod, container), timestamps: false };

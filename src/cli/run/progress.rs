@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::Instant;
+#[cfg(feature = "embedded")]
+use yardmaster_embedded::kubelet::{PullObserver, PullStage};
 
 use super::view::{JobView, Outcome};
 use crate::cli::console::{note, shown};
 
 /// The shortest time between two plain lines of a Job.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
+/// How often bars are drawn, so that their times go on.
+const TICK: Duration = Duration::from_millis(200);
 
 /// The progress display. Clones share it.
 #[derive(Clone, Debug)]
@@ -20,7 +24,7 @@ pub(super) struct Progress(Arc<Mutex<Display>>);
 
 #[derive(Debug)]
 enum Display {
-    Bars { all: MultiProgress, by_job: HashMap<String, ProgressBar> },
+    Bars { all: MultiProgress, by_job: HashMap<String, ProgressBar>, by_image: HashMap<String, ProgressBar> },
     Lines { by_job: HashMap<String, Lines> },
 }
 
@@ -35,7 +39,7 @@ impl Progress {
     /// Bars if standard error is a terminal, else lines.
     pub(super) fn new() -> Self {
         let display = if std::io::stderr().is_terminal() {
-            Display::Bars { all: MultiProgress::new(), by_job: HashMap::new() }
+            Display::Bars { all: MultiProgress::new(), by_job: HashMap::new(), by_image: HashMap::new() }
         } else {
             Display::Lines { by_job: HashMap::new() }
         };
@@ -46,7 +50,7 @@ impl Progress {
     pub(super) fn update(&self, job: &str, view: &JobView) {
         let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *display {
-            Display::Bars { all, by_job } => {
+            Display::Bars { all, by_job, .. } => {
                 let bar = by_job.entry(job.to_owned()).or_insert_with(|| {
                     let bar = all.add(new_bar(view));
                     bar.set_prefix(shown(&job));
@@ -111,11 +115,55 @@ fn new_bar(view: &JobView) -> ProgressBar {
         Some(completions) => (ProgressBar::new(completions), "{prefix} [{bar:30}] {msg} ({elapsed})"),
         None => (ProgressBar::new_spinner(), "{prefix} {spinner} {msg} ({elapsed})"),
     };
-    bar.enable_steady_tick(Duration::from_millis(200));
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style.progress_chars("=> ")),
-        Err(_) => bar,
+    bar.enable_steady_tick(TICK);
+    set_template(&bar, template);
+    bar
+}
+
+fn set_template(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
     }
+}
+
+#[cfg(feature = "embedded")]
+impl PullObserver for Progress {
+    fn on_pull(&self, image: &str, stage: PullStage) {
+        let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&mut *display, stage) {
+            (Display::Lines { .. }, PullStage::Begun) => note(format_args!("pulling {image}")),
+            (Display::Lines { .. }, _) => {}
+            (Display::Bars { all, by_image, .. }, PullStage::Begun) => {
+                by_image.entry(image.to_owned()).or_insert_with(|| pull_bar(all, image));
+            }
+            (Display::Bars { by_image, .. }, PullStage::Progressed(size)) => {
+                if let Some(bar) = by_image.get(image) {
+                    if bar.length().is_none() {
+                        set_template(bar, "pulling {prefix} [{bar:30}] {bytes}/{total_bytes} ({elapsed})");
+                    }
+                    bar.set_length(size.total);
+                    bar.set_position(size.done);
+                }
+            }
+            (Display::Bars { all, by_image, .. }, PullStage::Ended) => {
+                if let Some(bar) = by_image.remove(image) {
+                    bar.finish_and_clear();
+                    all.remove(&bar);
+                }
+            }
+        }
+    }
+}
+
+/// A spinner for the pull of an image, above the Jobs, until its size is known.
+#[cfg(feature = "embedded")]
+fn pull_bar(all: &MultiProgress, image: &str) -> ProgressBar {
+    // A bar that is drawn before it is one of all leaves a line behind.
+    let bar = all.insert(0, ProgressBar::new_spinner());
+    set_template(&bar, "pulling {prefix} {spinner} ({elapsed})");
+    bar.set_prefix(shown(&image));
+    bar.enable_steady_tick(TICK);
+    bar
 }
 
 /// The final line of a Job, once it has finished.

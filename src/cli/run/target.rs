@@ -1,5 +1,8 @@
 //! The cluster that Jobs run on: an embedded one, or an existing one that the user selects.
 
+#[cfg(feature = "embedded")]
+use std::sync::Arc;
+
 use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, DeleteParams, PropagationPolicy};
@@ -7,6 +10,7 @@ use kube::api::{Api, DeleteParams, PropagationPolicy};
 use super::manifest::Loaded;
 #[cfg(feature = "embedded")]
 use super::manifest::Manifest;
+use super::progress::Progress;
 use super::tracker::Tracker;
 use super::{Host, RunArgs};
 use crate::cli::Failure;
@@ -18,6 +22,8 @@ use crate::cluster::transport::client;
 #[cfg(feature = "embedded")]
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::telemetry::traces::JobTraces;
+#[cfg(feature = "embedded")]
+use yardmaster_embedded::kubelet::KubeletConfig;
 
 /// A cluster to run Jobs on.
 pub(super) struct TargetCluster {
@@ -35,6 +41,7 @@ impl TargetCluster {
         host: &Host,
         loaded: &Loaded,
         traces: &JobTraces,
+        progress: &Progress,
     ) -> Result<Self, Failure> {
         let Host::ThisMachine(runtime) = host else {
             let client = client(args.connection.config().await?, "run")?;
@@ -45,11 +52,16 @@ impl TargetCluster {
                 embedded: None,
             });
         };
-        Self::embed(runtime, loaded, traces).await
+        Self::embed(runtime, loaded, traces, progress).await
     }
 
     #[cfg(feature = "embedded")]
-    async fn embed(runtime: &PodRuntime, loaded: &Loaded, traces: &JobTraces) -> Result<Self, Failure> {
+    async fn embed(
+        runtime: &PodRuntime,
+        loaded: &Loaded,
+        traces: &JobTraces,
+        progress: &Progress,
+    ) -> Result<Self, Failure> {
         runtime.announce();
         if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
             note("KUBECONFIG does not choose the cluster: --kubeconfig FILE does.");
@@ -59,7 +71,8 @@ impl TargetCluster {
         {
             note(format_args!("PersistentVolumeClaims are folders in {}, and stay.", folder.display()));
         }
-        let embedded = EmbeddedCluster::start(&controllers(&loaded.manifests), runtime, traces).await?;
+        let kubelet = KubeletConfig { pulls: Arc::new(progress.clone()), ..runtime.kubelet() };
+        let embedded = EmbeddedCluster::start(&controllers(&loaded.manifests), kubelet, traces).await?;
         let client = embedded.client();
         let of_jobs = loaded.manifests.iter().map(|manifest| manifest.namespace.as_str());
         let of_others = loaded.companions.iter().filter_map(|companion| companion.namespace.as_deref());
@@ -71,7 +84,7 @@ impl TargetCluster {
     }
 
     #[cfg(not(feature = "embedded"))]
-    async fn embed(runtime: &PodRuntime, _: &Loaded, _: &JobTraces) -> Result<Self, Failure> {
+    async fn embed(runtime: &PodRuntime, _: &Loaded, _: &JobTraces, _: &Progress) -> Result<Self, Failure> {
         match *runtime {}
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::hold::Hold;
 use crate::cli::untrusted::Untrusted;
+use crate::job::index_set::IndexSet;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 
 /// The `spec` and `status` of a Job, as far as `run` reads them.
@@ -50,6 +51,7 @@ struct JobStatus {
     active: u64,
     succeeded: u64,
     failed: u64,
+    failed_indexes: Option<Untrusted>,
     start_time: Option<Timestamp>,
     conditions: Vec<Condition>,
 }
@@ -165,6 +167,12 @@ impl JobView {
     /// Pods that failed.
     pub(super) fn failed(&self) -> u64 {
         self.status.failed
+    }
+
+    /// The indexes below this one that failed.
+    pub(super) fn failed_indexes(&self, end: u32) -> IndexSet {
+        let text = self.status.failed_indexes.as_ref().map(Untrusted::raw).unwrap_or_default();
+        IndexSet::parse_lenient(text, end)
     }
 
     /// Whether the Job needs a single success and runs one pod at a time.

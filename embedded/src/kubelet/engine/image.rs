@@ -8,10 +8,12 @@ use bollard::errors::Error;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::TryStreamExt as _;
 use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use super::super::pod::Container;
+use super::super::pulls::{PullObserver, Watched};
 use super::super::setup::SetupError;
+use super::layers::Layers;
 use super::{Engine, PullSecret, credentials, is_absent, said};
 
 /// The pause after the first pull that failed. Each further one doubles it.
@@ -37,6 +39,45 @@ pub(in crate::kubelet) struct LocalImage {
     pub(super) has_command: bool,
     /// The signal that asks its containers to stop, unless that is SIGTERM.
     pub(super) stop_signal: Option<String>,
+    /// Bytes of its layers.
+    pub(in crate::kubelet) size: i64,
+}
+
+/// An image that a pod asks for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kubelet) struct ImageRequest<'a> {
+    /// The name as the pod has it.
+    pub(in crate::kubelet) name: &'a str,
+    /// The pull policy; `None` for the usual one.
+    pub(in crate::kubelet) policy: Option<&'a str>,
+}
+
+/// Whether the engine has an image that may be used.
+#[derive(Debug)]
+pub(in crate::kubelet) enum Found {
+    /// It has.
+    Present(LocalImage),
+    /// It has to pull it first.
+    Absent(Pull),
+}
+
+/// The right to pull an image: no other pull of it runs meanwhile.
+#[derive(Debug)]
+pub(in crate::kubelet) struct Pull {
+    engine: Engine,
+    /// The name as the pod has it.
+    given: String,
+    /// The name with a tag or a digest.
+    name: String,
+    pulls: OwnedMutexGuard<Pulls>,
+}
+
+/// An image after its pull.
+#[derive(Debug)]
+pub(in crate::kubelet) struct Pulled {
+    pub(in crate::kubelet) image: LocalImage,
+    /// How long the pull took.
+    pub(in crate::kubelet) took: Duration,
 }
 
 /// The pulls of all images. One image is pulled once at a time, for all that wait for it.
@@ -66,23 +107,22 @@ impl Pulls {
 }
 
 impl Engine {
-    /// The image of a container, pulled if its policy asks for that.
+    /// Looks for an image. If its policy asks for a pull, waits until that may begin.
     ///
     /// # Errors
-    /// If it is not there. All reasons may pass, as they may for a kubelet.
-    pub(in crate::kubelet) async fn image(
+    /// If it is not there and must not be pulled now. All reasons may pass, as they may for a kubelet.
+    pub(in crate::kubelet) async fn find_image(
         &self,
-        container: &Container,
-        secrets: &[PullSecret],
-    ) -> Result<LocalImage, SetupError> {
-        if !is_name(&container.image) {
-            return Err(invalid(&container.image));
+        ImageRequest { name: given, policy }: ImageRequest<'_>,
+    ) -> Result<Found, SetupError> {
+        if !is_name(given) {
+            return Err(invalid(given));
         }
-        let name = with_tag(&container.image);
-        let policy = container.image_pull_policy.as_deref().unwrap_or("IfNotPresent");
+        let name = with_tag(given);
+        let policy = policy.unwrap_or("IfNotPresent");
         if policy != "Always" {
             match self.inspect(&name).await? {
-                Some(found) => return Ok(found),
+                Some(found) => return Ok(Found::Present(found)),
                 None if policy == "Never" => {
                     let message =
                         format!("Container image {name:?} is not present with pull policy of Never");
@@ -92,37 +132,18 @@ impl Engine {
             }
         }
         let pulls = Arc::clone(self.0.images.0.lock().entry(name.clone()).or_default());
-        let mut pulls = pulls.lock().await;
+        let pulls = pulls.lock_owned().await;
         // Another container may have waited for the same pull.
         if policy != "Always"
             && let Some(found) = self.inspect(&name).await?
         {
-            return Ok(found);
+            return Ok(Found::Present(found));
         }
         if let Some(why) = pulls.pausing() {
-            let message = format!("Back-off pulling image {:?}: {PULL_FAILED}: {why}", container.image);
+            let message = format!("{}{why}", backing_off(given));
             return Err(SetupError::waiting(BACK_OFF, message));
         }
-        if let Err(error) = self.pull(&name, secrets).await {
-            let why = said(&error);
-            if is_no_name(&why) {
-                return Err(invalid(&container.image));
-            }
-            pulls.has_failed(&why);
-            let message = format!("Failed to pull image {:?}: {why}", container.image);
-            return Err(SetupError::waiting(PULL_FAILED, message));
-        }
-        *pulls = Pulls::default();
-        let pulled = self.inspect(&name).await?;
-        pulled.ok_or_else(|| {
-            SetupError::waiting(PULL_FAILED, format!("image {name:?} was pulled, and is not there"))
-        })
-    }
-
-    async fn pull(&self, name: &str, secrets: &[PullSecret]) -> Result<(), Error> {
-        let options = CreateImageOptionsBuilder::default().from_image(name).build();
-        let credentials = credentials::find(name, secrets).await;
-        self.0.docker.create_image(Some(options), None, credentials).try_for_each(async |_| Ok(())).await
+        Ok(Found::Absent(Pull { engine: self.clone(), given: given.to_owned(), name, pulls }))
     }
 
     /// The image with this name, if the engine has it.
@@ -147,8 +168,76 @@ impl Engine {
             has_command: is_given(&config.entrypoint) || is_given(&config.cmd),
             user: config.user.unwrap_or_default(),
             stop_signal: config.stop_signal.filter(|signal| !signal.is_empty()),
+            size: found.size.unwrap_or_default(),
         }))
     }
+}
+
+impl Pull {
+    /// Pulls the image.
+    ///
+    /// # Errors
+    /// If that fails, or if the image is not there afterwards.
+    pub(in crate::kubelet) async fn run(
+        mut self,
+        secrets: &[PullSecret],
+        observer: &dyn PullObserver,
+    ) -> Result<Pulled, SetupError> {
+        let begun = Instant::now();
+        let failed = |why: String| SetupError::waiting(PULL_FAILED, why);
+        if let Err(error) = self.fetch(secrets, observer).await {
+            let why = said(&error);
+            if is_no_name(&why) {
+                return Err(invalid(&self.given));
+            }
+            self.pulls.has_failed(&why);
+            return Err(failed(format!("Failed to pull image {:?}: {why}", self.given)));
+        }
+        let took = begun.elapsed();
+        *self.pulls = Pulls::default();
+        let image = self.engine.inspect(&self.name).await?;
+        let image =
+            image.ok_or_else(|| failed(format!("image {:?} was pulled, and is not there", self.name)))?;
+        Ok(Pulled { image, took })
+    }
+
+    async fn fetch(&self, secrets: &[PullSecret], observer: &dyn PullObserver) -> Result<(), Error> {
+        let credentials = credentials::find(&self.name, secrets).await;
+        let options = CreateImageOptionsBuilder::default().from_image(&self.name).build();
+        let watched = Watched::begin(observer, &self.given);
+        let mut layers = Layers::default();
+        let mut steps = self.engine.0.docker.create_image(Some(options), None, credentials);
+        while let Some(step) = steps.try_next().await? {
+            if let Some(size) = layers.apply(&step) {
+                watched.progressed(size);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The beginning of the message of a container that waits until its image may be pulled again.
+fn backing_off(name: &str) -> String {
+    format!("Back-off pulling image {name:?}: {PULL_FAILED}: ")
+}
+
+/// The Events of a container that waits for its image: whether it is a Warning, its reason and its note. `None` if it waits for
+/// something else.
+pub(in crate::kubelet) fn events_of_wait(
+    reason: &str,
+    message: &str,
+) -> Option<[(bool, &'static str, String); 2]> {
+    let cause = match reason {
+        PULL_FAILED => (true, "Failed", message),
+        BACK_OFF => {
+            let (note, _) = message.split_once(&format!(": {PULL_FAILED}: ")).unwrap_or((message, ""));
+            (false, "BackOff", note)
+        }
+        NEVER_PULLED => (true, NEVER_PULLED, message),
+        INVALID_NAME | INSPECT_FAILED => (true, "InspectFailed", message),
+        _ => return None,
+    };
+    Some([(cause.0, cause.1, cause.2.to_owned()), (true, "Failed", format!("Error: {reason}"))])
 }
 
 fn invalid(name: &str) -> SetupError {
@@ -212,6 +301,27 @@ mod tests {
         ] {
             assert_eq!(is_name(name), is_one, "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_for_an_image_has_the_events_of_a_kubelet() {
+        let message = format!("{}no route: to host", backing_off("a:1"));
+        let expected = [
+            (false, "BackOff", "Back-off pulling image \"a:1\"".to_owned()),
+            (true, "Failed", "Error: ImagePullBackOff".to_owned()),
+        ];
+        assert_eq!(events_of_wait(BACK_OFF, &message), Some(expected));
+        for (reason, event) in [
+            (PULL_FAILED, "Failed"),
+            (NEVER_PULLED, "ErrImageNeverPull"),
+            (INVALID_NAME, "InspectFailed"),
+            (INSPECT_FAILED, "InspectFailed"),
+        ] {
+            let [told, error] = events_of_wait(reason, "why: x").unwrap();
+            assert_eq!(told, (true, event, "why: x".to_owned()));
+            assert_eq!(error, (true, "Failed", format!("Error: {reason}")));
+        }
+        assert_eq!(events_of_wait("CreateContainerConfigError", "why"), None);
     }
 
     #[tokio::test(start_paused = true)]

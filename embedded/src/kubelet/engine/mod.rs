@@ -8,11 +8,13 @@ mod container;
 mod credentials;
 mod image;
 mod inside;
+mod layers;
 mod network;
 mod pause;
 mod ports;
 mod sandbox;
 mod spec;
+mod unpack;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,11 +29,11 @@ use tokio::sync::{Mutex, OnceCell};
 pub(super) use self::container::{Container, Output, StartError};
 pub(super) use self::credentials::PullSecret;
 use self::image::Images;
-pub(super) use self::image::LocalImage;
+pub(super) use self::image::{Found, ImageRequest, LocalImage, Pulled, events_of_wait};
 pub(super) use self::inside::Inside;
 pub(super) use self::network::Network;
 pub(super) use self::sandbox::Sandbox;
-pub(super) use self::spec::{Ingredients, Recipe};
+pub(super) use self::spec::{ImageSource, Ingredients, Recipe};
 use super::stragglers;
 
 /// The label with the uid of the pod that a container belongs to.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use bollard::models::{
-    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
+    ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountImageOptions, MountType,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::fs::{Mode, OFlags};
@@ -55,6 +55,8 @@ pub(in crate::kubelet) struct Ingredients<'a> {
     pub(in crate::kubelet) image: LocalImage,
     pub(in crate::kubelet) environment: Variables,
     pub(in crate::kubelet) volumes: &'a Volumes,
+    /// Those of the pod's volumes that are images, as far as the container mounts them.
+    pub(in crate::kubelet) image_volumes: &'a BTreeMap<String, ImageSource>,
     /// The file that the container writes its termination message into.
     pub(in crate::kubelet) termination_log: PathBuf,
     pub(in crate::kubelet) sandbox: Option<&'a Sandbox>,
@@ -62,6 +64,15 @@ pub(in crate::kubelet) struct Ingredients<'a> {
     pub(in crate::kubelet) gpus: &'a [String],
     /// The place of the pod in a network, unless it has the usual one.
     pub(in crate::kubelet) network: Option<&'a Network>,
+}
+
+/// What a container mounts of a volume that is an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::kubelet) enum ImageSource {
+    /// The image with this ID, which the engine mounts itself.
+    Image(String),
+    /// A folder with its files.
+    Folder(PathBuf),
 }
 
 impl Engine {
@@ -85,7 +96,7 @@ impl Engine {
             let words = words.iter().map(|word| environment::expand(word, &given.environment));
             Some(words.collect()).filter(|words: &Vec<_>| !words.is_empty())
         };
-        let mounts = mounts(container, &given)?;
+        let mounts = mounts(container, &given, self.0.is_podman())?;
         // With a sandbox, its ports are those of all containers.
         let bindings = match given.sandbox {
             Some(_) => None,
@@ -234,7 +245,7 @@ fn user_fits(context: &SecurityContext, image: &LocalImage) -> Result<(), SetupE
     Err(SetupError::waiting(CONFIG_ERROR, message))
 }
 
-fn mounts(container: &Container, given: &Ingredients<'_>) -> Result<Vec<Mount>, SetupError> {
+fn mounts(container: &Container, given: &Ingredients<'_>, is_podman: bool) -> Result<Vec<Mount>, SetupError> {
     let bind = |source: &Path, target: &str, read_only: bool| Mount {
         typ: Some(MountType::BIND),
         source: Some(source.to_string_lossy().into_owned()),
@@ -243,9 +254,19 @@ fn mounts(container: &Container, given: &Ingredients<'_>) -> Result<Vec<Mount>, 
         ..Mount::default()
     };
     let message = bind(&given.termination_log, container.termination_message_path(), false);
-    let volumes = container.volume_mounts.iter().map(|mount| {
-        let source = source(mount, given)?;
-        Ok(bind(&source, &mount.mount_path, mount.read_only))
+    let volumes = container.volume_mounts.iter().map(|mount| match given.image_volumes.get(&mount.name) {
+        Some(ImageSource::Image(id)) => Ok(image(id, mount, below(mount, given), is_podman)),
+        Some(ImageSource::Folder(root)) => {
+            let below = below(mount, given);
+            Ok(bind(&source(mount, root, &below, |_| Ok(()))?, &mount.mount_path, true))
+        }
+        None => {
+            // The API server accepts no mount of a volume that is not there.
+            let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
+            let below = below(mount, given);
+            let source = source(mount, &root, &below, |below| make_below(&root, below))?;
+            Ok(bind(&source, &mount.mount_path, mount.read_only))
+        }
     });
     volumes.chain([Ok(message)]).collect()
 }
@@ -274,16 +295,36 @@ fn make_below(root: &Path, below: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is mounted: a volume, or what is below it.
-fn source(mount: &VolumeMount, given: &Ingredients<'_>) -> Result<PathBuf, SetupError> {
-    // The API server accepts no mount of a volume that is not there.
-    let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
-    let below = match mount.sub_path_expr.as_str() {
+/// An image that the engine mounts read-only.
+fn image(id: &str, mount: &VolumeMount, below: String, is_podman: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::IMAGE),
+        source: Some(id.to_owned()),
+        target: Some(mount.mount_path.clone()),
+        // Podman mounts images read-only, and refuses to be asked for it.
+        read_only: (!is_podman).then_some(true),
+        image_options: (!below.is_empty()).then_some(MountImageOptions { subpath: Some(below) }),
+        ..Mount::default()
+    }
+}
+
+/// The part of its volume that is mounted; empty for all of it.
+fn below(mount: &VolumeMount, given: &Ingredients<'_>) -> String {
+    match mount.sub_path_expr.as_str() {
         "" => mount.sub_path.clone(),
         expression => environment::expand(expression, &given.environment),
-    };
+    }
+}
+
+/// What is mounted: a volume, or what is below it, which `make` may have to make.
+fn source(
+    mount: &VolumeMount,
+    root: &Path,
+    below: &str,
+    make: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<PathBuf, SetupError> {
     if below.is_empty() {
-        return Ok(root);
+        return Ok(root.to_owned());
     }
     let outside = || {
         let message = format!("subPath {below:?} leads out of volume {:?}", mount.name);
@@ -292,11 +333,11 @@ fn source(mount: &VolumeMount, given: &Ingredients<'_>) -> Result<PathBuf, Setup
     let unmade = |error: std::io::Error| {
         SetupError::waiting(CONFIG_ERROR, format!("subPath {below:?} of volume {:?}: {error}", mount.name))
     };
-    if !Path::new(&below).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if !Path::new(below).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(outside());
     }
-    let path = root.join(&below);
-    make_below(&root, Path::new(&below)).map_err(unmade)?;
+    let path = root.join(below);
+    make(Path::new(below)).map_err(unmade)?;
     // A container may have put a symbolic link there.
     let (path, root) = (path.canonicalize().map_err(unmade)?, root.canonicalize().map_err(unmade)?);
     if path.starts_with(&root) { Ok(path) } else { Err(outside()) }

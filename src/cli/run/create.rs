@@ -1,0 +1,59 @@
+//! Creates the Jobs of a run.
+
+use anyhow::Context;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::manifest::Manifest;
+use crate::job::index_set::IndexSet;
+
+/// Creates a Job from the unchanged manifest: the server validates every field. Indexes that had succeeded in an earlier run have
+/// so in this one: the Job is suspended until its status says that.
+pub(super) async fn create(
+    client: &kube::Client,
+    manifest: &Manifest,
+    succeeded: &IndexSet,
+) -> anyhow::Result<Value> {
+    let Manifest { job, namespace } = manifest;
+    let what = format!("cannot create Job {}", key(job));
+    let uri = format!("/apis/batch/v1/namespaces/{namespace}/jobs?fieldValidation=Strict");
+    if succeeded.is_empty() {
+        return send(client, http::Method::POST, &uri, JSON, job).await.context(what);
+    }
+    let mut suspended = job.clone();
+    suspended["spec"]["suspend"] = json!(true);
+    let made = send(client, http::Method::POST, &uri, JSON, &suspended).await.context(what)?;
+    let name = made["metadata"]["name"].as_str().unwrap_or_default();
+    let what = format!("cannot resume Job {}", key(&made));
+    let uri = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
+    let status = json!({"status": {"completedIndexes": succeeded.to_string(), "succeeded": succeeded.len()}});
+    let status_uri = format!("{uri}/status");
+    let restored = send(client, http::Method::PATCH, &status_uri, MERGE, &status).await;
+    let restored = restored.context(what.clone())?;
+    if job["spec"]["suspend"] == true {
+        return Ok(restored);
+    }
+    let begin = json!({"spec": {"suspend": false}});
+    send(client, http::Method::PATCH, &uri, MERGE, &begin).await.context(what)
+}
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+
+async fn send(
+    client: &kube::Client,
+    method: http::Method,
+    uri: &str,
+    media_type: &str,
+    body: &impl Serialize,
+) -> anyhow::Result<Value> {
+    let request = http::Request::builder().method(method).uri(uri);
+    let request = request.header(http::header::CONTENT_TYPE, media_type).body(serde_json::to_vec(body)?)?;
+    Ok(client.request(request).await?)
+}
+
+/// `namespace/name` of a Job.
+pub(super) fn key(job: &Value) -> String {
+    let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", field("namespace"), field("name"))
+}
