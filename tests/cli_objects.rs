@@ -437,7 +437,7 @@ fn a_run_that_was_killed_goes_on() {
     let array =
         ["--array", "0-2", "--cpus", "10m", "--log-dir", "logs", "--resume", "--", "sh", "-c", script];
     let mut killed = Background::start(&mut files.run(&array));
-    let results = files.path().join("logs/results.json");
+    let results = files.path().join("logs/yardmaster-results.json");
     until("two indexes are recorded", || {
         std::fs::read_to_string(&results).is_ok_and(|text| text.contains("\"0,2\""))
     });

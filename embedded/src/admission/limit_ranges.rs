@@ -53,7 +53,8 @@ fn add_defaults(items: &[Value], pod: &mut Value) -> Vec<String> {
         [("requests", "request", defaults("defaultRequest")), ("limits", "limit", defaults("default"))];
     let mut told = Vec::new();
     for (list, words) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             for (field, word, defaults) in &fields {
                 let added = add(container, field, defaults);
                 if !added.is_empty() {

@@ -15,6 +15,8 @@ use crate::verbs::{Writer, create, update};
 
 /// Maximum number of events that are remembered, so that a repetition is counted.
 const REMEMBERED_MAX: usize = 4096;
+/// Longest message of an event, in bytes: it may quote what an author has written.
+const MESSAGE_MAX: usize = 1024;
 
 /// Whether an event tells of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,8 +56,9 @@ impl Events {
         about: &ObjectReference,
         kind: EventType,
         reason: &'static str,
-        message: String,
+        mut message: String,
     ) {
+        message.truncate(message.floor_char_boundary(MESSAGE_MAX));
         let Some(events) = resources::stored("events") else { return };
         let content = (about.uid.clone().unwrap_or_default(), kind, reason, message);
         if let Some(key) = self.written.get(&content)

@@ -90,10 +90,13 @@ impl Strategy for CronJobStrategy {
     }
 }
 
-/// Checks a spec. A time zone that was there before is not checked again: the database may have lost it.
+/// Checks a spec. A schedule and a time zone that were there before are not checked again: an earlier version may have taken the
+/// one, and the database may have lost the other.
 fn validate_spec(causes: &mut Causes, old: Option<&Value>, spec: &Value) {
     let path = Path::root("spec");
-    schedule(causes, &path.child("schedule"), spec["schedule"].as_str().unwrap_or_default());
+    if old.is_none_or(|old| old["schedule"] != spec["schedule"]) {
+        schedule(causes, &path.child("schedule"), spec["schedule"].as_str().unwrap_or_default());
+    }
     causes.non_negative(&path.child("startingDeadlineSeconds"), &spec["startingDeadlineSeconds"]);
     if old.is_none_or(|old| old["timeZone"] != spec["timeZone"]) {
         time_zone(causes, &path.child("timeZone"), &spec["timeZone"]);

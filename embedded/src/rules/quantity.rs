@@ -86,9 +86,10 @@ impl Quantity {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
-    /// How often another amount fits, as nearly as a float can say it.
+    /// How often another amount fits, in thousandths of both: whole multiples are exact.
+    #[expect(clippy::cast_precision_loss, reason = "thousandths of amounts that machines have are exact")]
     pub(crate) fn per(self, other: Self) -> f64 {
-        self.to_f64() / other.to_f64()
+        self.in_milli().nanos as f64 / other.in_milli().nanos as f64
     }
 
     /// The amount, as nearly as a float can say it.

@@ -197,7 +197,8 @@ impl Printer {
             }
             any |= printed;
             // A pod whose program was never found has no log, and its status says why.
-            let explained = failure(pod, &causes(pod)).filter(|_| !printed && self.selection.is_meant(pod));
+            let is_asked = !printed && !self.args.previous && self.selection.is_meant(pod);
+            let explained = failure(pod, &causes(pod)).filter(|_| is_asked);
             if let Some(cause) = explained {
                 let name = OneLine(pod.metadata.name.as_deref().unwrap_or_default());
                 self.output.note(&format!("{name} has no log: {cause}"));

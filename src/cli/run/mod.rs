@@ -83,7 +83,7 @@ pub(super) struct RunArgs {
     /// none].
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// Run only the indexes that have not succeeded in an earlier run with the same --log-dir: its results.json has those that have
+    /// Run only the indexes that have not succeeded in an earlier run with the same --log-dir: its yardmaster-results.json has those that have
     /// [default: run all].
     #[arg(long, requires = "log_dir", conflicts_with_all = ["kubeconfig", "context", "dry_run"])]
     resume: bool,
@@ -205,9 +205,11 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         unless_closed(std::io::stdout().write_all(text.as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut _lock = None;
     if let Some(folder) = &args.log_dir {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|error| Failure::bad_input(format!("--log-dir {}: {error}", folder.display())))?;
+        _lock = Some(results::lock(folder).map_err(Failure::bad_input)?);
     }
     let restored = match &args.log_dir {
         Some(folder) if args.resume => {
@@ -215,7 +217,8 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         }
         _ => vec![IndexSet::new(); loaded.manifests.len()],
     };
-    let mut record = args.log_dir.clone().map(|folder| Record::new(folder, &loaded.manifests, &restored));
+    let record = |folder| Record::new(folder, &loaded.manifests, &restored, args.resume);
+    let mut record = args.log_dir.clone().map(record);
     let mut interrupts = Interrupts::listen()?;
     let progress = Progress::new();
     let cluster = tokio::select! {

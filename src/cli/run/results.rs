@@ -1,5 +1,6 @@
 //! What a run has reached, in a file beside its logs: `--resume` goes on from there.
 
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,11 @@ use super::tracker::Tracker;
 use crate::job::index_set::IndexSet;
 
 /// The name of the file.
-const FILE: &str = "results.json";
+const FILE: &str = "yardmaster-results.json";
+/// The name of the file of an earlier run that was not resumed.
+const OLD_FILE: &str = "yardmaster-results.old.json";
+/// The name of the file that a run has locked as long as it writes into the folder.
+const LOCK: &str = ".yardmaster-lock";
 /// The longest file that is read.
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -74,13 +79,33 @@ pub(super) fn restore(folder: &Path, manifests: &[Manifest]) -> Result<Vec<Index
         return Err(problem(format!("these are the results of other Jobs: {}", names.join(", "))));
     }
     let restored = results.jobs.iter().zip(manifests).map(|(result, manifest)| {
-        let mut indexes = IndexSet::parse_strict(&result.succeeded)
-            .ok_or_else(|| problem(format!("{:?} is no list of indexes", result.succeeded)))?;
+        let mut indexes = match result.succeeded.as_str() {
+            "" => IndexSet::new(),
+            some => IndexSet::parse_strict(some)
+                .ok_or_else(|| problem(format!("{some:?} is no list of indexes")))?,
+        };
         let completions = manifest.job["spec"]["completions"].as_u64().unwrap_or_default();
         indexes.truncate(u32::try_from(completions).unwrap_or(u32::MAX));
         Ok(indexes)
     });
     restored.collect()
+}
+
+/// Keeps other runs out of the folder until the file is dropped: their logs would be mixed.
+///
+/// # Errors
+/// One line, if another run has the folder.
+pub(super) fn lock(folder: &Path) -> Result<File, String> {
+    let problem = |error: io::Error| format!("--log-dir {}: {error}", folder.display());
+    let file = File::create(folder.join(LOCK)).map_err(problem)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(format!("--log-dir {}: another run writes there: choose another folder", folder.display()))
+        }
+        // Some file systems know no locks.
+        Err(TryLockError::Error(_)) => Ok(file),
+    }
 }
 
 /// The contents of a file; `None` if there is no file.
@@ -100,6 +125,8 @@ fn read(path: &Path) -> io::Result<Option<Results>> {
 pub(super) struct Record {
     folder: PathBuf,
     results: Results,
+    /// Whether the run goes on from the file. Otherwise, an earlier file is kept under another name.
+    resumes: bool,
     /// Whether the file has these results.
     is_written: bool,
     is_noted: bool,
@@ -107,14 +134,14 @@ pub(super) struct Record {
 
 impl Record {
     /// The record of a run of these Jobs, some indexes of which had succeeded before.
-    pub(super) fn new(folder: PathBuf, manifests: &[Manifest], restored: &[IndexSet]) -> Self {
+    pub(super) fn new(folder: PathBuf, manifests: &[Manifest], restored: &[IndexSet], resumes: bool) -> Self {
         let jobs = manifests.iter().enumerate().map(|(number, manifest)| JobResult {
             namespace: manifest.namespace.clone(),
             name: name(manifest).to_owned(),
             succeeded: restored.get(number).map(IndexSet::to_string).unwrap_or_default(),
         });
         let results = Results { jobs: jobs.collect() };
-        Self { folder, results, is_written: false, is_noted: false }
+        Self { folder, results, resumes, is_written: false, is_noted: false }
     }
 
     /// Writes what the Jobs have reached, if it is new.
@@ -138,10 +165,16 @@ impl Record {
         }
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
+        if !self.resumes && self.folder.join(FILE).exists() {
+            std::fs::rename(self.folder.join(FILE), self.folder.join(OLD_FILE))?;
+        }
+        self.resumes = true;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         serde_json::to_writer_pretty(&mut file, &self.results)?;
         file.write_all(b"\n")?;
+        // A crash of the machine leaves the old file or the new one.
+        file.as_file().sync_data()?;
         file.persist(self.folder.join(FILE))?;
         Ok(())
     }
@@ -171,7 +204,8 @@ mod tests {
         assert_eq!(restore(folder.path(), &jobs).unwrap(), vec![IndexSet::new(); 2]);
         let mut tracker = Tracker::new(false);
         tracker.add(json!({"metadata": {"uid": "1"}, "status": {"completedIndexes": "0,3-5"}}));
-        let mut record = Record::new(folder.path().to_owned(), &jobs, &[IndexSet::new(), IndexSet::below(2)]);
+        let restored = [IndexSet::new(), IndexSet::below(2)];
+        let mut record = Record::new(folder.path().to_owned(), &jobs, &restored, false);
         record.update(&tracker, &Progress::new());
         let indexes = |text| IndexSet::parse_strict(text).unwrap();
         assert_eq!(restore(folder.path(), &jobs).unwrap(), [indexes("0,3-5"), indexes("0,1")]);
@@ -187,6 +221,35 @@ mod tests {
         .unwrap();
         let broken = restore(folder.path(), &jobs[..1]).unwrap_err();
         assert!(broken[0].ends_with(r#""x" is no list of indexes"#), "{broken:?}");
+    }
+
+    /// A run may end before any index has succeeded.
+    #[test]
+    fn a_run_goes_on_from_nothing_and_an_earlier_record_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let jobs = [manifest(json!({"name": "a"}), 10)];
+        let write = |status: Value, resumes| {
+            let mut tracker = Tracker::new(false);
+            tracker.add(json!({"metadata": {"uid": "1"}, "status": status}));
+            let none = [IndexSet::new()];
+            Record::new(folder.path().to_owned(), &jobs, &none, resumes).update(&tracker, &Progress::new());
+        };
+        write(json!({}), false);
+        assert_eq!(restore(folder.path(), &jobs).unwrap(), [IndexSet::new()]);
+        write(json!({"completedIndexes": "0-4"}), true);
+        write(json!({}), false);
+        let old = read(&folder.path().join(OLD_FILE)).unwrap().unwrap();
+        assert_eq!(old.jobs[0].succeeded, "0-4");
+    }
+
+    #[test]
+    fn two_runs_do_not_share_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lock(folder.path()).unwrap();
+        let second = lock(folder.path()).unwrap_err();
+        assert!(second.ends_with("another run writes there: choose another folder"), "{second}");
+        drop(first);
+        assert!(lock(folder.path()).is_ok());
     }
 
     #[test]

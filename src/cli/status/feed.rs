@@ -81,6 +81,14 @@ struct Examined {
     waiting: Option<Waiting>,
 }
 
+/// What a report asks the API server beside its watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Everything,
+    /// It does not answer, or late.
+    Nothing,
+}
+
 struct Reader {
     client: Client,
     selection: Selection,
@@ -127,7 +135,9 @@ impl Reader {
                 }),
                 None if !answers(&self.client).await => {
                     let silent = answered.elapsed().as_secs();
+                    let report = self.report(&jobs.state(), &leases.state(), Asking::Nothing).await?;
                     latest.send_modify(|latest| {
+                        latest.report = Some(Arc::new(report));
                         latest.problem = Some(format!("no answer for {silent} s: what is shown may be old"));
                     });
                     is_silent = true;
@@ -135,7 +145,7 @@ impl Reader {
                 None => {
                     answered = Instant::now();
                     let was_silent = std::mem::take(&mut is_silent);
-                    let report = self.report(&jobs.state(), &leases.state()).await?;
+                    let report = self.report(&jobs.state(), &leases.state(), Asking::Everything).await?;
                     let unknown = self.unknown.take();
                     latest.send_modify(|latest| {
                         latest.report = Some(Arc::new(report));
@@ -146,11 +156,18 @@ impl Reader {
         }
     }
 
-    async fn report(&mut self, jobs: &[Arc<Job>], leases: &[Arc<Lease>]) -> anyhow::Result<Report> {
+    async fn report(
+        &mut self,
+        jobs: &[Arc<Job>],
+        leases: &[Arc<Lease>],
+        asking: Asking,
+    ) -> anyhow::Result<Report> {
         let time = Timestamp::now();
         let leases: Vec<Lease> = leases.iter().map(|lease| Lease::clone(lease)).collect();
         let ownership = Ownership::of(&leases, time);
-        self.examine(jobs, time).await;
+        if asking == Asking::Everything {
+            self.examine(jobs, time).await;
+        }
         let mut reports: Vec<_> = jobs
             .iter()
             .map(|job| {
@@ -161,11 +178,16 @@ impl Reader {
             .collect();
         if let Selection::One { namespace, name } = &self.selection {
             let job = reports.pop().ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
-            let whole = with_pods(&self.client, job.clone()).await;
-            reports.push(whole.unwrap_or_else(|error| {
-                self.unknown = Some(format!("cannot list the pods of the Job: {error}"));
-                job
-            }));
+            reports.push(match asking {
+                Asking::Nothing => job,
+                Asking::Everything => {
+                    let whole = with_pods(&self.client, job.clone()).await;
+                    whole.unwrap_or_else(|error| {
+                        self.unknown = Some(format!("cannot list the pods of the Job: {error}"));
+                        job
+                    })
+                }
+            });
         }
         reports.sort_by(JobReport::by_interest);
         Ok(Report { time, ownership, jobs: reports })

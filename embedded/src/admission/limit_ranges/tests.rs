@@ -241,3 +241,25 @@ fn a_range_without_a_name_gets_one() {
     let range = insert(&server, "limitranges", json!({"spec": {"limits": []}})).unwrap();
     assert_eq!(range["metadata"]["name"], range["metadata"]["uid"]);
 }
+
+/// A float of 0.07 / 0.01 is above 7.
+#[test]
+fn a_ratio_that_is_the_bound_is_admitted() {
+    let ranges = [json!([{"type": "Container", "maxLimitRequestRatio": {"cpu": "7"}}])];
+    let asks = |request: &str, limit: &str| {
+        let resources = json!({"requests": {"cpu": request}, "limits": {"cpu": limit}});
+        refusal(&ranges, pod(json!([container("c", &resources)])))
+    };
+    for (request, limit) in [("10m", "70m"), ("5m", "35m"), ("1", "7")] {
+        assert_eq!(asks(request, limit), None, "{limit}/{request}");
+    }
+    assert!(asks("10m", "71m").is_some());
+}
+
+#[test]
+fn a_pod_gets_no_field_that_has_no_default() {
+    let server = server(&[json!([{"type": "Container", "default": {"memory": "7Mi"}}])]);
+    let stored = insert(&server, "pods", pod(json!([container("c", &json!({}))]))).unwrap();
+    assert_eq!(stored["spec"]["containers"][0]["resources"]["limits"]["memory"], "7Mi");
+    assert!(stored["spec"].get("initContainers").is_none(), "{stored}");
+}
