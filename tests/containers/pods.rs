@@ -33,7 +33,7 @@ async fn volumes_are_at_their_paths() {
     maps.create(&PostParams::default(), &map).await.unwrap();
     let host = tempfile::tempdir().unwrap();
     std::fs::write(host.path().join("file"), "of the host\n").unwrap();
-    let script = "cat /map/k /map/in/k; echo; cat /host/file; echo x > /host/new || echo read-only; \
+    let script = "cat /map/k /map/in/k; echo; cat /host/file; (echo x > /host/new) 2> /scratch/refused || echo read-only; \
         echo y > /scratch/made && ls /scratch /sub; stat -c %a /secret/k; id -G";
     let fields = json!({
         "securityContext": {"runAsUser": 1000},
@@ -56,9 +56,8 @@ async fn volumes_are_at_their_paths() {
         ],
     });
     let printed = cluster.prints("p", spec).await;
-    // The two outputs arrive apart.
     assert!(printed.contains("vv\n") && printed.contains("of the host\n"), "{printed}");
-    assert!(printed.contains("read-only") && printed.contains("/scratch:\na\nmade\n"), "{printed}");
+    assert!(printed.contains("read-only") && printed.contains("/scratch:\na\nmade\nrefused\n"), "{printed}");
     assert!(printed.contains("\n440\n") && printed.trim_end().ends_with("2000"), "{printed}");
     assert!(!host.path().join("new").exists());
     cluster.stop().await;
