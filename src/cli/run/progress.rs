@@ -24,8 +24,15 @@ pub(super) struct Progress(Arc<Mutex<Display>>);
 
 #[derive(Debug)]
 enum Display {
-    Bars { all: MultiProgress, by_job: HashMap<String, ProgressBar>, by_image: HashMap<String, ProgressBar> },
-    Lines { by_job: HashMap<String, Lines> },
+    Bars {
+        all: MultiProgress,
+        by_job: HashMap<String, ProgressBar>,
+        #[cfg(feature = "embedded")]
+        by_image: HashMap<String, ProgressBar>,
+    },
+    Lines {
+        by_job: HashMap<String, Lines>,
+    },
 }
 
 /// The last line printed for a Job.
@@ -39,7 +46,12 @@ impl Progress {
     /// Bars if standard error is a terminal, else lines.
     pub(super) fn new() -> Self {
         let display = if std::io::stderr().is_terminal() {
-            Display::Bars { all: MultiProgress::new(), by_job: HashMap::new(), by_image: HashMap::new() }
+            Display::Bars {
+                all: MultiProgress::new(),
+                by_job: HashMap::new(),
+                #[cfg(feature = "embedded")]
+                by_image: HashMap::new(),
+            }
         } else {
             Display::Lines { by_job: HashMap::new() }
         };
