@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(newest.cause, "container main: exit code 137 (Error)");
     }
 
-    /// Who may write statuses chooses reasons.
+    /// Anybody who may write statuses chooses reasons.
     #[test]
     fn reasons_without_end_take_no_memory_without_end() {
         let mut failures = Failures::default();

@@ -59,7 +59,7 @@ impl JobName {
     }
 }
 
-/// What to say if there is no such Job. If Jobs of this name are in other namespaces, they are named.
+/// The error for a Job that does not exist. If Jobs of this name are in other namespaces, they are named.
 pub(super) async fn not_found(client: &Client, namespace: &str, name: &str) -> anyhow::Error {
     let missing = format!("Job {namespace}/{name} not found");
     let same_name = ListParams::default().fields(&format!("metadata.name={name}")).limit(MOST);

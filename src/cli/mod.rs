@@ -270,7 +270,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What the user may have meant, as the end of a sentence.
+/// The flag or command that the user may have meant, as the end of a sentence.
 fn tip(error: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue];
     let meant = kinds.into_iter().find_map(|kind| match error.get(kind)? {

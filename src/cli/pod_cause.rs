@@ -1,4 +1,4 @@
-//! What went wrong with a pod.
+//! The causes of a pod's failure.
 
 use super::pod_view::PodView;
 
@@ -14,7 +14,7 @@ pub(super) struct FailedRun {
 /// A cause of failures: one that pods have in common is told once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cause {
-    /// What pods with this cause have in common.
+    /// The text that pods with this cause have in common.
     pub(super) kind: String,
     /// The whole story.
     pub(super) text: String,
@@ -24,7 +24,7 @@ pub(super) struct Cause {
     pub(super) exit_code: Option<i32>,
 }
 
-/// What went wrong with a pod so far, in it and in its containers.
+/// The failures of a pod so far, of itself and of its containers.
 pub(super) fn causes(pod: &PodView) -> Vec<Cause> {
     let Some(status) = &pod.status else { return Vec::new() };
     let mut causes: Vec<Cause> = Vec::new();

@@ -113,7 +113,7 @@ pub(super) fn admit_update(
     }
 }
 
-/// What of an object is out of the bounds of one item.
+/// The amounts of an object that are out of the bounds of one item.
 fn violations(item: &Value, resource: &Resource, object: &Value) -> Vec<String> {
     let spec = &object["spec"];
     match (resource.plural, item["type"].as_str().unwrap_or_default()) {
@@ -137,7 +137,7 @@ fn violations(item: &Value, resource: &Resource, object: &Value) -> Vec<String> 
     }
 }
 
-/// What is out of the bounds of an item, where `amount` tells how much of a resource there is in `requests` or `limits`.
+/// The amounts that are out of the bounds of an item, where `amount` tells how much of a resource there is in `requests` or `limits`.
 fn out_of_bounds(item: &Value, amount: impl Fn(&str, &str) -> Option<Quantity>) -> Vec<String> {
     let kind = item["type"].as_str().unwrap_or_default();
     let mut problems = Vec::new();
@@ -158,7 +158,7 @@ fn out_of_bounds(item: &Value, amount: impl Fn(&str, &str) -> Option<Quantity>) 
     problems
 }
 
-/// A bound of a resource, and how much of it there is. What is wrong is told in Kubernetes' words.
+/// A bound of a resource, and how much of it there is. Messages are those of Kubernetes.
 struct Check<'a> {
     kind: &'a str,
     name: &'a str,

@@ -34,7 +34,7 @@ impl EventType {
     }
 }
 
-/// What an event says: uid of its object, type, reason and message.
+/// The contents of an event: uid of its object, type, reason and message.
 type Content = (String, EventType, &'static str, String);
 
 /// Writes the events of one controller. Losing one is harmless.

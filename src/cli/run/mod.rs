@@ -250,7 +250,7 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     outcome
 }
 
-/// What runs, and where.
+/// The Jobs of a run, and its cluster.
 struct Run<'a> {
     args: &'a RunArgs,
     cluster: &'a TargetCluster,

@@ -44,7 +44,7 @@ struct Turn {
     is_listed: bool,
 }
 
-/// What is printed in one piece, and which is next.
+/// The parts that are printed in one piece each, and the next of them.
 enum Order {
     Indexes { next: u32, end: u32, before: IndexSet },
     Pods { next: u64, numbers: HashMap<String, u64> },
@@ -168,7 +168,7 @@ impl Ordered {
     }
 }
 
-/// What comes next of the output of a Job.
+/// The next part of the output of a Job.
 enum Next {
     /// Nothing yet.
     Waits,

@@ -1,4 +1,4 @@
-//! What a run has reached, in a file beside its logs: `--resume` goes on from there.
+//! The progress of a run, in a file beside its logs: `--resume` goes on from there.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -50,7 +50,7 @@ fn name(manifest: &Manifest) -> &str {
 /// The indexes of each Job that have succeeded in an earlier run, whose file is in this folder.
 ///
 /// # Errors
-/// One line for each reason why the run cannot go on from there.
+/// If the run cannot go on from there: a line for each reason.
 pub(super) fn restore(folder: &Path, manifests: &[Manifest]) -> Result<Vec<IndexSet>, Vec<String>> {
     let is_indexed = |manifest: &&Manifest| manifest.job["spec"]["completionMode"] == "Indexed";
     let unfit = manifests.iter().filter(|manifest| !is_indexed(manifest));

@@ -73,12 +73,12 @@ struct Controller {
     memory: Memory,
 }
 
-/// What is remembered from one look to the next.
+/// The memory between two looks.
 struct Memory {
     events: Events,
     /// The start of each CronJob that was passed over last, so that this is told once.
     passed_over: HashMap<Uid, Timestamp>,
-    /// When a CronJob got another schedule. What that would have started before is no miss.
+    /// The time at which a CronJob got another schedule. Earlier times of that schedule are not missed.
     rescheduled: HashMap<Uid, Timestamp>,
 }
 

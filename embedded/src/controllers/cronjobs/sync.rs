@@ -1,4 +1,4 @@
-//! One look at a CronJob, by the rules of Kubernetes' controller.
+//! A look at a CronJob, by the rules of Kubernetes' controller.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
