@@ -21,7 +21,7 @@ pub struct Line {
     pub at: Time,
     /// Whether it belongs to the story; else it is one of the many messages.
     pub is_story: bool,
-    /// Who did what.
+    /// The actor and the act.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the built-in controller has left: pods as it makes them, without any mark of ours.
+//! Pods that the built-in controller has left, without any mark of ours.
 
 use serde_json::{Value, json};
 use yardmaster::job::names::BUILT_IN_FINALIZER;

@@ -58,7 +58,7 @@ pub fn jobs_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What is going to happen, as an introduction to the story.
+/// Prints the plan as an introduction to the story.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = &self.settings;

@@ -1,5 +1,6 @@
-//! What a plan has besides: rules of Jobs for failed pods, containers that stop slowly, options of ours, and API
-//! servers with slow caches. Each purpose has a source of chance of its own, so that a new one changes nothing else.
+//! Further features of a plan: rules of Jobs for failed pods, containers that stop slowly, options of ours,
+//! and API servers with slow caches. Each purpose has a source of chance of its own, so that a new one
+//! changes nothing else.
 
 use std::time::Duration;
 

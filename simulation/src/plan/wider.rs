@@ -1,5 +1,5 @@
-//! What Jobs and settings have besides in the plans of seeds from [`FROM`] on. Those of earlier seeds stay as they were:
-//! the worlds that once failed and the mutants rely on them.
+//! Further features of Jobs and settings in the plans of seeds from [`FROM`] on. Plans of earlier seeds stay
+//! as they were: the worlds that once failed and the mutants rely on them.
 
 use serde_json::{Value, json};
 
