@@ -49,7 +49,7 @@ pub(super) async fn smallest<T, F: Future<Output = Option<T>>>(
         if all.is_empty() || failed >= all.len() || runs == 0 {
             return (best, shown);
         }
-        // What failed before the last success most likely fails again, so it comes last.
+        // Candidates that failed before the last success most likely fail again, so they come last.
         let some = at_once.max(1).min(runs as usize).min(all.len() - failed);
         let tried: Vec<usize> = (0..some).map(|number| (from + number) % all.len()).collect();
         runs -= u32::try_from(some).unwrap_or(runs);

@@ -140,7 +140,7 @@ impl Drill {
         }
     }
 
-    /// What happened.
+    /// The records of all faults.
     pub(crate) fn into_records(self) -> Vec<Record> {
         self.records
     }

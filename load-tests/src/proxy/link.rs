@@ -1,4 +1,4 @@
-//! One connection through a proxy.
+//! A connection through a proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ enum Direction {
 /// A piece, and when it arrives.
 type Piece = (Instant, Bytes);
 
-/// What both directions of a connection know.
+/// The state that both directions of a connection share.
 #[derive(Clone)]
 struct Link<'a> {
     mode: watch::Receiver<Mode>,
@@ -91,7 +91,7 @@ impl Link<'_> {
         }
     }
 
-    /// Waits for a mode. The mode is [`Mode::Close`] once nobody can change it any more.
+    /// Waits for a mode. The mode is [`Mode::Close`] once the proxy is gone.
     async fn until(mut self, wanted: impl Fn(Mode) -> bool) -> Mode {
         self.mode.wait_for(|mode| wanted(*mode)).await.map_or(Mode::Close, |mode| *mode)
     }

@@ -237,7 +237,7 @@ fn apart(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
         name.y = name.y.max(free);
         free = name.y + NAME_HEIGHT;
     }
-    // Those at the bottom of the plot would leave it.
+    // Moves names at the bottom up again, so that they stay in the plot.
     let mut free = SIZE.1.cast_signed() - AXIS_HEIGHT;
     for name in names.iter_mut().rev() {
         name.y = name.y.min(free);

@@ -158,7 +158,8 @@ impl Rules {
             .then(|| format!("{} MiB of memory after the attack, {} before", after >> 20, before >> 20))
     }
 
-    /// Requests: so many in a second, and ten for each write of the tenant.
+    /// Checks the rate of requests: the limit is a base, the requests that are due, and ten for each write of
+    /// the tenant.
     pub(super) fn too_many_requests(
         &self,
         requests_per_s: f64,
