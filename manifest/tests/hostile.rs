@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yardmaster_manifest::Source;
 
-/// What has a meaning in YAML or JSON, in pieces.
+/// Pieces of text with a meaning in YAML or JSON.
 const PIECES: &[&str] = &[
     "\n",
     "\n",
