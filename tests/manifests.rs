@@ -1,5 +1,5 @@
-//! Manifests in the forms in which people have them: `run` reads what `kubectl create -f` reads, and says in one line what is wrong
-//! with the others.
+//! Manifests in the forms in which people have them. `run` reads the same ones as `kubectl create -f`, and
+//! names the error of the others in one line.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -113,7 +113,7 @@ fn no_number_of_jobs_is_too_large() {
     is_read(names().map(|name| JOB.replace("sample", &name)).collect::<Vec<_>>().join("---\n"));
     let items: Vec<Value> = names().map(|name| job(&name)).collect();
     is_read(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
-    // One mistake among all of them is one line.
+    // A single mistake among all of them is one line.
     let documents = names().map(|name| JOB.replace("sample", &name)).collect::<Vec<_>>().join("---\n");
     let wrong = documents.replacen("Never", "Always", 1500).replacen("Always", "Never", 1499);
     let (code, errors) = run(wrong, &[]);
@@ -231,7 +231,7 @@ fn a_job_that_is_too_large_for_a_request_is_refused() {
     assert!(errors[0].contains("at most 3145728: keep large texts in files"), "{errors:?}");
 }
 
-/// What decides where a Job goes is a text, too, and is never replaced by a default.
+/// The fields that decide where a Job goes are texts, too, and are never replaced by a default.
 #[test]
 fn types_and_namespaces_are_texts() {
     let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}\n");
@@ -279,7 +279,7 @@ fn a_problem_is_one_line_whatever_the_file_contains() {
     }
 }
 
-/// The last one counts, as for kubectl; but nobody has meant that.
+/// The last one counts, as for kubectl, but that is hardly intended.
 #[test]
 fn a_field_that_is_there_twice_is_told() {
     let text = JOB.replace(
@@ -302,7 +302,7 @@ fn a_field_that_is_there_twice_is_told() {
     assert!(errors[0].contains("kind is there twice"), "{errors:?}");
 }
 
-/// What `kubectl get job -o yaml` prints, but for the spec.
+/// The output of `kubectl get job -o yaml`, with another spec.
 fn exported(selector: bool, labels: bool) -> Value {
     let mut exported = job("again");
     let uid = "6f1f2a77-3c14-4c5f-9d6b-0f3d7a5f3c21";
@@ -343,7 +343,7 @@ fn a_job_from_a_cluster_is_refused_with_the_fields_that_are_in_the_way() {
             assert_eq!((code, errors.len()), (3, 1), "{errors:?}");
         }
     }
-    // What no API server minds is no problem.
+    // Fields that every API server accepts are no problem.
     let mut harmless = exported(false, false);
     harmless["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     is_read(harmless.to_string());

@@ -92,7 +92,7 @@ pub(crate) fn is_read(field: &str) -> bool {
     READ.contains(&field)
 }
 
-/// Times as an API server writes them, and as nobody does.
+/// Times as an API server writes them, and in forms that it never writes.
 const TIMES: [&str; 16] = [
     "1970-01-01T00:00:00Z",
     "2027-01-15T08:00:00Z",

@@ -138,9 +138,9 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
-    /// Paths in types and expressions that begin with `crate`, `self` or `super`. Others begin with a name
-    /// that a `use` brings in, or with a crate, which the lists of rooms then miss: this project imports what
-    /// it uses.
+    /// Paths in types and expressions that begin with `crate`, `self` or `super`. Other paths begin with a
+    /// name that a `use` brings in, or with a crate. The lists of rooms miss the latter: this project imports
+    /// what it uses.
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         let first = segments.first().map(String::as_str);

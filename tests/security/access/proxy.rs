@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use crate::binary::{Background, yardmaster};
 
-/// A proxy that nobody should talk to.
+/// A proxy that must get no connections.
 struct Proxy(TcpListener);
 
 impl Proxy {
@@ -90,7 +90,7 @@ impl Way {
         Self { url, asked }
     }
 
-    /// What it was asked for since the last time.
+    /// The requests since the last call.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
         asked.dedup();
