@@ -351,7 +351,7 @@ fn the_output_of_indexes_comes_in_their_order_and_whole() {
         let args = [&array[..], flags, &["--logs=ordered", "--", "sh", "-c", script]].concat();
         let (code, logs, told) = outcome(&mut files.run(&args));
         assert_eq!(code, Some(1), "{told}");
-        // All of the output is there: none of it is told again.
+        // All of the output is there, and nothing is repeated.
         assert!(!told.contains("| begin"), "{told}");
         logs
     };

@@ -145,7 +145,7 @@ fn wrong_values_are_told_where_they_are() {
     assert_eq!((code, errors), (2, wanted.to_vec()));
 }
 
-/// Unknown fields are told beside wrong types, so that one round is enough.
+/// Unknown fields are reported together with wrong types, so that one round is enough.
 #[test]
 fn all_mistakes_are_told_at_once() {
     let text = JOB
@@ -290,7 +290,7 @@ fn a_field_that_is_there_twice_is_told() {
     assert_eq!((code, errors.len()), (3, 2), "{errors:?}");
     let wanted = "standard input: line 8, column 3: spec.parallelism is there twice, first in line 6, column 3: this one counts";
     assert_eq!(errors[0], wanted);
-    // It is told beside the problems that it leads to.
+    // It is reported together with the problems that it causes.
     let (code, errors) = run(format!("{JOB}metadata: {{labels: {{a: b}}}}\n"), &[]);
     assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
     assert_eq!(
@@ -348,7 +348,7 @@ fn a_job_from_a_cluster_is_refused_with_the_fields_that_are_in_the_way() {
     harmless["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     is_read(harmless.to_string());
     is_read(JOB.replace("metadata:\n", "metadata:\n  creationTimestamp: null\n") + "status: {}\n");
-    // Other faults are told beside it.
+    // Other errors are reported together with it.
     let (code, errors) = run(exported(true, true).to_string().replace("Never", "Always"), &[]);
     assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
 }

@@ -1,4 +1,4 @@
-//! The whole controller in simulated worlds: `docs/testing.md` tells how they are run, replayed and read.
+//! The whole controller in simulated worlds: `docs/testing.md` explains how they are run, replayed and read.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ fn threads() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Runs worlds. The first that breaks a promise is made smaller, and told.
+/// Runs worlds. The first world that breaks a promise is made smaller and reported.
 #[track_caller]
 fn all_hold(replays: &[Replay]) {
     let mut tally = Tally::default();

@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Delay(Duration),
     /// Swallows everything in both directions. Both sides stay connected.
     Swallow,
-    /// The API server's side is closed. The replica's side stays connected, and hears nothing.
+    /// The API server's side is closed. The replica's side stays connected, and gets nothing.
     HalfOpen,
     /// Both sides are closed.
     Close,

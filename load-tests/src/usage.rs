@@ -119,7 +119,7 @@ impl Counters {
 }
 
 impl Counters {
-    /// Requests and watched bytes since an earlier reading. Writes are those from the start.
+    /// Requests and watched bytes since an earlier reading. Writes count from the start.
     pub(crate) fn since(self, before: &Self) -> Self {
         Self {
             watch_bytes: self.watch_bytes.saturating_sub(before.watch_bytes),

@@ -128,7 +128,7 @@ fn scalar(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// All fields of an object in their order, with those that come again.
+/// All fields of an object in their order, including repeated ones.
 struct Fields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {

@@ -1,4 +1,4 @@
-//! Nothing that anybody writes stops the reader, and what it says has a place in the text.
+//! No text stops the reader, and every error has a place in the text.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::collection::vec;

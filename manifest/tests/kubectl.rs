@@ -278,7 +278,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
     }
 }
 
-/// A wrong document is told, and the others are read.
+/// A wrong document is reported, and the others are read.
 #[test]
 fn documents_fail_alone() {
     let source = Source::new(b"a: 1\n---\nb: [\n---\nc: 3\n");

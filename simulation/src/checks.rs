@@ -302,8 +302,8 @@ impl Checks {
                 let lost = self.owners.changed(at, ledger, change, author);
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
-            // Where Leases do not tell owners apart, one that has slept does what its fence would have kept it from.
-            // Nor can one that hears late of the others' pods know of them.
+            // If replicas ignore the Leases, an owner that was suspended acts without a fence, so its
+            // creations are not checked. A replica that sees the pods of other owners late is exempt, too.
             (Kind::Pod, Some(author))
                 if change.created
                     && self.owners.tell_apart(author.replica, at)
@@ -374,7 +374,7 @@ impl Checks {
             if let Some((promise, what)) = finals::check(now, plan, ledger, slots, self.restored, phantoms) {
                 self.violated(promise, now, what);
             }
-            // Replicas that hear late of things have work a little longer.
+            // Replicas with late watches have work a little longer.
             let settled = since + plan.settings.lag() + finals::QUIET / 4;
             if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| self.restored.is_none()) {
                 self.violated(Promise::Paced, now, what);

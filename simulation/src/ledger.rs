@@ -86,7 +86,7 @@ pub(crate) struct PodFacts {
 pub(crate) struct End {
     pub(crate) at: Time,
     pub(crate) succeeded: bool,
-    /// It ended by itself, before anybody deleted it.
+    /// It ended by itself, before its deletion.
     pub(crate) clean: bool,
     /// It had lost the label of its shard by then: its Job sees the end once the label is restored.
     pub(crate) hidden: bool,
@@ -200,7 +200,7 @@ impl Ledger {
         facts.exists = !deleted;
         let suspended = object["spec"]["suspend"] == true;
         facts.suspended_since = suspended.then(|| facts.suspended_since.unwrap_or(now));
-        // Of a Job that ends or is being deleted, this condition stays as it is, in Kubernetes too.
+        // If a Job ends or is being deleted, this condition stays as it is, as in Kubernetes.
         let deleting = !object["metadata"]["deletionTimestamp"].is_null();
         facts.deleted = facts.deleted.or((deleted || deleting).then_some(now));
         let waits = suspended && !announced && !deleting && !has(&["Suspended"]);
@@ -343,7 +343,7 @@ impl JobFacts {
         let uncounted = &status["uncountedTerminatedPods"];
         let list = &uncounted[if end.succeeded { "succeeded" } else { "failed" }];
         let is_listed = list.as_array().is_some_and(|uids| uids.iter().any(|listed| listed == uid));
-        // Of an Indexed Job, indexes are recorded in place of successes.
+        // An Indexed Job records completed indexes in place of UIDs.
         is_listed || (end.succeeded && pod.index.is_some_and(|index| self.is_completed(index)))
     }
 }

@@ -68,7 +68,7 @@ impl Link {
         self.pass(sent, chance)
     }
 
-    /// When a piece of a watch arrives that its API server has so much later than others, after those before it.
+    /// When a piece of a watch arrives, after the pieces before it. `lag`: how late its API server is.
     pub(crate) fn piece(&self, sent: Time, lag: Duration, last: Time, chance: &mut Chance) -> Time {
         let begins = (sent + lag).max(self.watches_held_until).max(self.partitioned_until);
         (begins + self.delay(begins, chance)).max(last)

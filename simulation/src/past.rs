@@ -50,7 +50,7 @@ fn suffix(number: u32) -> String {
     (0..5).rev().map(letter).collect()
 }
 
-/// The ends of those that have succeeded, and the status that the built-in controller has written last.
+/// The ends of succeeded pods, and the last status of the built-in controller.
 pub(crate) fn ends(ledger: &Ledger, job: &JobPlan, uid: &str) -> Vec<Request> {
     let Some(past) = job.past else { return Vec::new() };
     let pods: Vec<_> = ledger.pods.iter().filter(|(_, pod)| pod.job.as_deref() == Some(uid)).collect();

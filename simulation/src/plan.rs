@@ -67,7 +67,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether a replica hears late of pods that other owners create.
+    /// Whether a replica sees the pods of other owners late.
     pub(crate) fn hears_late_of_others(&self, replica: usize) -> bool {
         self.all_own_all && self.lags.get(replica).is_some_and(|lag| lag.pods > Duration::ZERO)
     }
@@ -139,7 +139,7 @@ pub struct Past {
     pub running: u32,
     /// Pods that have succeeded, and that are not counted.
     pub succeeded: u32,
-    /// How many of those that have succeeded are in `status.uncountedTerminatedPods`.
+    /// How many succeeded pods are in `status.uncountedTerminatedPods`.
     pub uncounted: u32,
 }
 
@@ -186,7 +186,7 @@ pub enum UserAct {
         /// Without a grace period.
         force: bool,
     },
-    /// Deletes those of its pods that have ended.
+    /// Deletes its ended pods.
     DeleteEnded,
     /// Deletes its pods with the condition that they are disrupted: a drained node.
     Evict {

@@ -1,4 +1,4 @@
-//! Running plans: one, or those of many seeds on all cores.
+//! Runs plans: a single one, or the plans of many seeds on all cores.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

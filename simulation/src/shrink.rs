@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_search_ends_with_its_runs_and_keeps_to_its_promise() {
         let plan = plan();
-        // With fewer than 20 steps something else is broken.
+        // With fewer than 20 steps, another promise is broken.
         let other = |plan: &Plan| {
             let steps = plan.steps.iter().filter(|step| step.at < Time::NEVER).count();
             violation(if steps < 20 { Promise::Runs } else { Promise::Ends })

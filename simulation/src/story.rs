@@ -8,7 +8,7 @@ use crate::log::{Line, Log};
 use crate::plan::{JobPlan, Lag, Plan};
 use crate::time::Time;
 
-/// The story, one line each; lines that repeat are told once, with their number. With the name of a Job, lines
+/// The story, line by line. Repeated lines are printed once, with their number. If `job` is a name, lines
 /// about other Jobs only are left out.
 pub fn story(log: &Log, job: Option<&str>) -> String {
     let mut story = String::new();

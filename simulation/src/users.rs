@@ -65,7 +65,7 @@ pub(crate) fn uid_of<'a>(ledger: &'a Ledger, job: &JobPlan) -> Option<&'a str> {
     ledger.jobs.iter().find(|(_, facts)| is_it(facts)).map(|(uid, _)| uid.as_str())
 }
 
-/// The pod that a user picks among those that the Job has.
+/// The pod that a user picks among the pods of the Job.
 pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a str, &'a PodFacts)> {
     let pods: Vec<_> =
         ledger.pods.iter().filter(|(_, pod)| pod.exists() && pod.job.as_deref() == Some(job)).collect();

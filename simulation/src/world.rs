@@ -1,4 +1,5 @@
-//! The world: it lets replicas run, carries their messages, plays everybody else, and checks what they do.
+//! The world: it runs replicas, carries their messages, plays all other clients, and checks the replicas'
+//! acts.
 //!
 //! Everything happens in one thread. The world goes from one event to the next. Before it does, each replica runs up to
 //! that time on its own clock; what a replica sends earlier comes first. So the order of all messages is the
@@ -344,7 +345,7 @@ impl World {
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
     /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
     fn restarts_replicas(&mut self) -> bool {
-        // Heartbeats that were under way when the backup was made, and those that could not be sent since.
+        // Delays of heartbeats that were in flight at the time of the backup, or could not be sent since.
         let slower = |restored: Time, age: Duration| {
             let delays = self.plan.steps.iter().filter_map(move |step| match step.act {
                 Act::Fault(Fault::Slow { time, extra, .. }) => {

@@ -1,4 +1,4 @@
-//! Leases as anybody may write them, through the choice of who owns a shard.
+//! Leases with any content, through the choice of the owner of a shard.
 
 use std::time::Duration;
 

@@ -176,7 +176,7 @@ impl Yard {
         }
     }
 
-    /// All refusals so far: of a real cluster, those that the replicas have logged.
+    /// All refusals so far. On a real cluster: the refusals that the replicas have logged.
     pub(crate) fn denials(&self) -> Vec<Denial> {
         let mut seen = self.seen.lock().unwrap();
         if let Ok(mut denials) = self.denials.try_lock() {

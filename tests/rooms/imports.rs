@@ -35,7 +35,7 @@ impl fmt::Display for Import {
     }
 }
 
-/// All files below a crate's `src` but those of tests.
+/// All files below a crate's `src`, except tests.
 pub(crate) fn read(src: &Path) -> Vec<Module> {
     let mut files = Vec::new();
     collect(src, &mut files);

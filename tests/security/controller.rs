@@ -167,7 +167,7 @@ async fn web_sites_do_not_read_what_is_for_this_host() {
             assert_eq!(code(at, path, &headers), expected, "{path} {headers:?}");
         }
     }
-    // Probes and metrics are for everybody.
+    // Probes and metrics need no rights.
     for path in ["/livez", "/healthz", "/metrics"] {
         assert_eq!(
             code(at, path, &[("Host", "10.1.2.3:8080"), ("Origin", "https://grafana.example")]),

@@ -103,8 +103,7 @@ async fn until_replaced(cluster: &Cluster, failed: &Pod) {
     }
 }
 
-/// The spans without those that came twice: a pod that ends during a hand-over may be recorded by both owners, as
-/// one span.
+/// The spans without duplicates: if a pod ends during a hand-over, both owners may record it, as one span.
 fn distinct(spans: Vec<Received>) -> Vec<Received> {
     let mut distinct: HashMap<Vec<u8>, Received> = HashMap::new();
     for received in spans {

@@ -4,7 +4,7 @@
 //! The reference is the controller built into Kubernetes, beside the API server of a kubeconfig. On the
 //! embedded API server, it is Yardmaster under another name. A [`plan`] follows from a seed. A [`pair`] plays
 //! it on two [`side`]s, which the [`mirror`] shows, and compares their [`state`]s. [`rules`] lists the
-//! differences that are meant, [`shrink`] makes plans smaller, [`draft`] turns them into scenarios.
+//! intended differences, [`shrink`] makes plans smaller, [`draft`] turns them into scenarios.
 
 mod class;
 mod draft;

@@ -1,4 +1,4 @@
-//! The differences that are meant: a closed list. Everything else is a fault of one of the two controllers.
+//! The intended differences: a closed list. All other differences are faults of one of the two controllers.
 
 use std::collections::BTreeMap;
 
@@ -165,7 +165,7 @@ fn without_end(events: Option<&str>) -> Vec<&str> {
     events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
 }
 
-/// Numbers of pods by their class without whether those have an owner that the Job no longer needs and that have lost their label.
+/// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
 fn without_owners(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| {
         let is_done = !class.is_active() && !class.tracked && !class.labelled;

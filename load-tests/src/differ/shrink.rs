@@ -22,7 +22,7 @@ const OPTIONS: [&str; 9] = [
 /// Options of its pods that may be left out.
 const POD_OPTIONS: [&str; 2] = ["initContainers", "nodeName"];
 
-/// Plans that are a little smaller, those that are much smaller first.
+/// Smaller plans, the largest cuts first.
 pub(super) fn candidates(plan: &Plan) -> Vec<Plan> {
     let mut all = Vec::new();
     all.extend(without_steps(plan));

@@ -103,7 +103,7 @@ impl Server {
     pub(crate) async fn resume(&mut self) -> Result<()> {
         self.starts += 1;
         self.is_full = false;
-        // A file of its own for each start tells when this one is reachable.
+        // Each start has a file of its own, which shows when this one is reachable.
         let kubeconfig = self.directory.join(format!("kubeconfig-{}", self.starts));
         let mut command = Command::new(std::env::current_exe()?);
         command

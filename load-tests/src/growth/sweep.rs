@@ -44,7 +44,7 @@ impl std::fmt::Display for Sweep {
     }
 }
 
-/// The cost of one size: of all replicas together, if nothing else is said.
+/// The cost of one size: of all replicas together, unless a field says otherwise.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Figures {
     /// Number of replicas, pods or Jobs.

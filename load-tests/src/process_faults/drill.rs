@@ -40,7 +40,7 @@ pub(crate) struct DrillArgs {
     pub(crate) webhook_timeout: Duration,
 }
 
-/// Faults under way.
+/// Faults in progress.
 pub(crate) struct Drill {
     pub(super) args: DrillArgs,
     pub(super) random: SmallRng,

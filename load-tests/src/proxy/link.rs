@@ -129,7 +129,7 @@ impl Link<'_> {
             if mode == Mode::Swallow {
                 self.shared.swallowed.fetch_add(count as u64, Ordering::Relaxed);
                 if count == 0 {
-                    // The other side does not hear of the end either.
+                    // The other side does not see the end either.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -178,8 +178,8 @@ impl Link<'_> {
 /// The content type of TLS records with application data.
 const APPLICATION_DATA: u8 = 23;
 
-/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`. Of TLS only that it is
-/// used can be told.
+/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`. For TLS,
+/// only its use is visible.
 pub(super) fn request(piece: &[u8]) -> Option<String> {
     if piece.first() == Some(&APPLICATION_DATA) {
         return Some("TLS".into());

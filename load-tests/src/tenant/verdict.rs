@@ -124,7 +124,8 @@ impl Rules {
         PAGE.max(self.noise * NOISES_OF_A_PAGE)
     }
 
-    /// Latencies during the attack: at most twice those without it, or more by noise or by the API server's own time.
+    /// Checks latencies during the attack: at most twice the baseline, or the baseline plus noise or the API
+    /// server's own time.
     pub(super) fn slower(&self, baseline: &Phase, during: &Phase) -> Vec<String> {
         self.compare(baseline, during, 2.0, "during the attack")
     }

@@ -63,7 +63,7 @@ pub(crate) struct WebhooksArgs {
 struct Speed {
     /// From the first to the last.
     whole: f64,
-    /// After the first quarter, in which the controller learns how many the API server takes at a time.
+    /// After the first quarter, in which the controller adapts its window to the API server.
     steady: f64,
 }
 

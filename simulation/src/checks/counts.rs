@@ -99,7 +99,7 @@ impl<'a> Slack<'a> {
         Self { plan, job, ends_early }
     }
 
-    /// How long news of what happens at this time may take to reach those who act for the Job.
+    /// How long an event at this time may take to reach the replicas that act for the Job.
     fn news(self, at: Time) -> Duration {
         self.plan.news_take(at, &self.job.replicas)
     }
@@ -137,7 +137,8 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
             }
             continue;
         }
-        // Of an elastic Job, indexes beyond its completions do not count, and those that were are forgotten.
+        // If an elastic Job has fewer completions, the indexes beyond do not count, and their pods are
+        // forgotten.
         let forgotten = |index| indexed && pod.end.is_some_and(|end| job.forgets(index, end.at));
         let is_beyond = |index: u32| {
             succeeded
@@ -148,7 +149,7 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
             continue;
         }
         let matches = matches && !pod.index.is_some_and(forgotten);
-        // Of an index, one success counts.
+        // Only one success of an index counts.
         let index = pod.index.filter(|_| indexed && succeeded);
         let key = index.map_or(number, |index| index as usize);
         possible.insert(key);
@@ -163,12 +164,12 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
     (certain.len() as u64, possible.len() as u64 + again)
 }
 
-/// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
+/// Whether a scale-down removed a pod that had ended, before the replica could see its end.
 fn is_unheard(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
     pod.by_replica && job.touched.is_some() && pod.end.is_some() && is_deleted_early(pod, news)
 }
 
-/// Whether news of the end of a pod may not have come when its deletion was decided, if it has ended at all.
+/// Whether the end of a pod was still unseen when its deletion was decided, if it has ended at all.
 fn is_deleted_early(pod: &PodFacts, news: impl Fn(Time) -> Duration) -> bool {
     let is_early = |end: Time, deleted: Time| deleted <= end || deleted.since(end) < news(end);
     pod.end.zip(pod.deleted).is_none_or(|(end, deleted)| is_early(end.at, deleted))

@@ -40,7 +40,7 @@ pub(super) fn check(
     if !settled {
         return None;
     }
-    // Other replicas act for the same Job, so a replica learns late of what they have done, too.
+    // Other replicas act for the same Job, so a replica sees their acts late, too.
     let others_act = plan.settings.all_own_all;
     // A request may have been in flight for long: no replica can take back a delayed request.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
@@ -159,7 +159,7 @@ impl Creation<'_> {
         let is_known = |other: &&PodFacts| !other.meddled && !self.job.forgets(index, other.created);
         let at_index_before = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
         let at_index = || at_index_before().filter(|other| other.exists());
-        // Of several owners, one may have removed it, since it was too many or its Job had failed.
+        // One of several owners may have removed it as surplus, or since its Job had failed.
         let is_lost =
             |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
         let has_succeeded =

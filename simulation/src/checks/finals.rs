@@ -124,7 +124,7 @@ pub(super) fn check(
     restored: Option<Time>,
     phantoms: usize,
 ) -> Option<(Promise, String)> {
-    // Also those that are deleted since.
+    // Deleted Jobs count, too.
     let is_certain = |job: &JobFacts| restored.is_none_or(|restored| job.first_seen() > restored);
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.finished.is_some()) {
         let differs =
@@ -134,7 +134,7 @@ pub(super) fn check(
         }
     }
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        // Each of several owners knows those failed pods only that it has counted.
+        // Each of several owners knows only the failed pods that it has counted.
         let too_many = || too_many_kept(plan, ledger, uid, job).filter(|_| !plan.settings.all_own_all);
         let broken = is_ours(plan, job).then(|| too_many().or_else(|| spared(plan, ledger, uid, job)));
         if let Some(broken) = broken.flatten() {
@@ -146,7 +146,7 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
-        // A replica learns of an end or a deletion a little later.
+        // A replica sees an end or a deletion a little later.
         let heard = |at: Time| now > at + 2 * plan.settings.lag();
         // A tenant's Job goes on as long as its pods have foreign finalizers. Its pods run again if the
         // tenant writes so.
@@ -156,7 +156,8 @@ pub(super) fn check(
         };
         let is_live = |pod: &&PodFacts| match pod.gone {
             None => pod.is_tracked() || runs_again(pod) || pod.job.as_ref().is_some_and(goes_on),
-            // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
+            // If one of several owners deletes a pod that has lost its labels, no watch of the others shows
+            // the deletion.
             Some(gone) => !heard(gone) || plan.settings.all_own_all && pod.meddled,
         };
         let live = ledger.pods.values().filter(is_live).count() as i64;

@@ -41,8 +41,8 @@ pub(super) struct Owners {
     without: BTreeMap<u32, Time>,
     /// Since when nothing keeps each replica from claiming shards.
     well_since: Vec<Option<Time>>,
-    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
-    /// hear of it, and the others give them the time for that.
+    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on
+    /// until they see the damage, and other replicas wait that long.
     damaged: BTreeMap<String, (String, Time)>,
     /// The holder of each Lease when a stranger last damaged it, whether it was repaired since or not.
     ever_damaged: BTreeMap<String, (String, Time)>,

@@ -213,7 +213,7 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
     let leaves = job.deleting()
         || job.object["spec"]["suspend"] == true
         || job.touched.is_some_and(|at| author.sent_at.since(at) < TOGETHER.1);
-    // The replica waits from when it hears of an end.
+    // The replica waits from the time at which it sees an end.
     let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
     let age = |at: Time| author.sent_at.since(at + lag);
     // The end of a pod that a replica removes does not count.
@@ -246,7 +246,7 @@ const JUST_READ: Duration = Duration::from_secs(2);
 
 /// Checks the deletion of a Job by a replica.
 fn deleted(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
-    // A live read tells whether the Job has outlived its TTL; a user may set another one just after that.
+    // A replica reads the Job just before it deletes it. A user may set another TTL after that read.
     if job.ttl_set.is_some_and(|at| author.sent_at.since(at) < JUST_READ) {
         return None;
     }

@@ -101,7 +101,7 @@ fn lags(chance: &mut Chance, plan: &mut Plan) {
     plan.settings.lags = (0..plan.settings.replicas).map(|_| Lag { jobs: late(), pods: late() }).collect();
 }
 
-/// Owners that do not know of each other, and of which some hear late what the others do.
+/// Owners that do not know of each other. Some of them see the acts of the others late.
 fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
     if plan.settings.replicas < 2 || !chance.percent(8) {
         return;

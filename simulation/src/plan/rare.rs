@@ -170,7 +170,7 @@ impl Rare {
         }
     }
 
-    /// Whether a replica may not hear of what concerns a Job, although nothing else is wrong with it.
+    /// Whether a replica may miss changes of a Job, although nothing else is wrong with it.
     pub(super) fn deafens(&self) -> bool {
         matches!(
             self,

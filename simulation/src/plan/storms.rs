@@ -235,7 +235,7 @@ fn told_to_leave_when_a_slow_network_recovers(chance: &mut Chance, plan: &Plan, 
     Storm::of(0).fault(begin, slow).fault(recovers, leave).steps
 }
 
-/// The next owner of a Job finds its running pods, and not those that have ended.
+/// The next owner of a Job finds its running pods, but not its ended ones.
 fn a_job_without_some_of_its_pods_is_handed_over(
     chance: &mut Chance,
     plan: &Plan,
@@ -249,7 +249,7 @@ fn a_job_without_some_of_its_pods_is_handed_over(
     Storm::of(job).user(at, UserAct::DeleteEnded).fault(leaves, restart).steps
 }
 
-/// The leader of the orphan controllers sees a pod without our label, and has not heard of its Job yet. Nothing else is
+/// The leader of the orphan controllers sees a pod without our label before it sees its Job. Nothing else is
 /// wrong.
 fn a_pod_of_an_unknown_job_loses_its_label(
     chance: &mut Chance,

@@ -1,5 +1,5 @@
-//! Plans in which strangers, newer API servers, other controllers and bugs do what is rare. They are those of the seeds
-//! from [`FIRST`] on: the plans of all seeds before stay as they are.
+//! Plans with rare events: strangers, newer API servers, other controllers and bugs. Only plans of seeds from
+//! [`FIRST`] on have them; earlier plans stay as they are.
 
 use std::time::Duration;
 

@@ -165,7 +165,7 @@ pub(super) fn add(plan: &mut Plan) {
     if !chance.percent(80) {
         return;
     }
-    // Where nothing else breaks, what happens to others is the tenant's doing.
+    // If nothing else breaks, all harm to others comes from the tenant.
     if chance.percent(60) {
         let breaks = |step: &&mut Step| matches!(step.act, Act::Fault(_) | Act::Rare(_));
         plan.steps.iter_mut().filter(breaks).for_each(|step| step.at = Time::NEVER);

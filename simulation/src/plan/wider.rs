@@ -106,13 +106,13 @@ fn fails_by_condition(chance: &mut Chance, job: &mut JobPlan) {
         false => rules.into_iter().chain([rule]).collect(),
     };
     job.spec["podFailurePolicy"] = json!({"rules": rules});
-    // Nothing else goes with a policy.
+    // A policy allows no other value.
     job.spec["podReplacementPolicy"] = "Failed".into();
     job.evicted_percent = chance.pick(&[5, 20]);
 }
 
-/// `matchExpressions` that select the Job's own pods, which have no label of that name, or a part of those that a user
-/// makes.
+/// `matchExpressions` that select the Job's own pods, which have no label of that name, and some of the pods
+/// that a user creates.
 fn expressions(chance: &mut Chance) -> Vec<Value> {
     let not_in = json!({"key": TIER, "operator": "NotIn", "values": [RULED_OUT, "back"]});
     let mut expressions = vec![match chance.percent(60) {

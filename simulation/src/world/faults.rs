@@ -119,7 +119,7 @@ impl World {
         self.checks.ended(replica);
     }
 
-    /// A replica is told to leave; it is given time, then it is killed.
+    /// A replica gets the signal to leave. If it does not end in time, it is killed.
     pub(super) fn restart(&mut self, replica: usize, down: Duration) {
         const GRACE: Duration = Duration::from_secs(10);
         let Some(slot) = self.slots.get_mut(replica) else { return };

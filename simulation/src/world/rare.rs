@@ -242,7 +242,7 @@ impl World {
     }
 }
 
-/// Where a panic of a part is asked for.
+/// The mark that makes a part of a replica panic.
 pub(super) fn mark(part: Part, replica: usize) -> String {
     format!("{part:?} of replica-{replica}")
 }

@@ -23,7 +23,7 @@ impl Proxy {
         Self(listener)
     }
 
-    /// The command with the variables of a site where everybody uses this proxy.
+    /// The command with the variables of a site whose hosts all use this proxy.
     fn used_by<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let address = format!("http://{}", self.0.local_addr().unwrap());
         for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {

@@ -22,7 +22,7 @@ use crate::browser::Browser;
 
 /// Number of Jobs.
 const JOBS: usize = 1_000;
-/// The promise: so long after the API server the page shows the new owner.
+/// The promise: the page shows the new owner within this time after the API server.
 const FOLLOWS: Duration = Duration::from_secs(2);
 
 /// Notes the time at which each shard is first shown with its present owner.

@@ -29,7 +29,7 @@ pub(super) struct Model {
 struct State {
     started: Timestamp,
     jobs: u32,
-    /// Everybody's names and messages.
+    /// Whether all names and messages are attacks.
     hostile: bool,
     /// How often all shards have changed hands.
     turns: AtomicU64,
