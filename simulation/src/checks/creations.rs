@@ -159,7 +159,7 @@ impl Creation<'_> {
         let is_known = |other: &&PodFacts| !other.meddled && !self.job.forgets(index, other.created);
         let at_index_before = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
         let at_index = || at_index_before().filter(|other| other.exists());
-        // One of several owners may have removed it as surplus, or since its Job had failed.
+        // Another owner may have removed it as surplus, or since its Job had failed.
         let is_lost =
             |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
         let has_succeeded =

@@ -69,8 +69,9 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
 }
 
 /// Until when the faults so far may delay the removal of a Job's pods, and its condition `Suspended`. The API
-/// server may ask replicas to wait (429). A Job that cannot be decoded is read again after pauses of up to 10
-/// s. An unanswered creation may still succeed: a replica waits for it as long as a webhook may take.
+/// server may ask replicas to wait (429). If a Job cannot be decoded, replicas read it again after pauses of
+/// up to 10 s. An unanswered creation may still succeed: a replica waits for it as long as a webhook may
+/// take.
 pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
     /// 30 s for the answer, and some until the request that vanishes is sent.
     const UNANSWERED: Duration = Duration::from_secs(35);
