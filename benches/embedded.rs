@@ -1,5 +1,5 @@
-//! Throughput and memory of the embedded API server: pods created and patched over HTTP while clients watch,
-//! pages read from many pods, and the memory of these pods.
+//! Throughput and memory of the embedded API server. Pods are created and patched over HTTP while clients
+//! watch, pages are read from many pods, and the memory of these pods is measured.
 //!
 //! Clients and server share this process and its cores. Unless stated otherwise, the server has its default
 //! settings, with garbage collector and `managedFields`. CPU time is reported besides rates, because it
@@ -90,9 +90,9 @@ fn resident() -> usize {
 /// The watches of pods.
 #[derive(Clone, Copy, Debug)]
 enum Watches {
-    /// One client watches all pods.
+    /// A single client watches all pods.
     One,
-    /// One client watches all pods, and one more client for each shard watches the pods with the label of the
+    /// A client watches all pods, and one more client for each shard watches the pods with the label of the
     /// shard.
     Sharded,
 }
@@ -160,7 +160,7 @@ impl Cluster {
         assert_eq!(answer.status(), StatusCode::OK);
         let mut stream = answer.into_body();
         tokio::spawn(async move {
-            // One line for each event.
+            // Each event is a line.
             let mut seen = 0;
             while seen < events {
                 let frame = stream.frame().await.expect("the watch goes on").unwrap();
@@ -189,7 +189,7 @@ impl Cluster {
     }
 }
 
-/// One connection.
+/// A connection.
 struct Client(SendRequest<Full<Bytes>>);
 
 impl Client {

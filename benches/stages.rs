@@ -4,15 +4,15 @@
 //! 1. `decode_*`: a line of a watch becomes an object of the rules. The pod has the usual size, with
 //!    `managedFields`, and is also decoded from a protobuf frame. The Job has 100,000 indexes, half of them
 //!    completed.
-//! 2. `pod_set`: a Job that holds many pods takes in pod events. One iteration is the life of a pod in four
+//! 2. `pod_set`: a Job that holds many pods applies pod events. An iteration is the life of a pod in four
 //!    events: a pod succeeds, loses its finalizer, and another one takes its place and runs.
 //! 3. `reconcile`: a plan is made after one pod event, and begun. Pods end at random in a stream of 1,000
-//!    events a second, every request is answered before the next event, and status changes share a write each
+//!    events a second. Every request is answered before the next event, and status changes share a write each
 //!    second. So the median is the cost of a pod event. The mean includes the few events that write a status,
 //!    or release all pods that it has recorded.
 //! 4. `pod_manifest`, `untrack`: the plan becomes bytes: a pod to create, and a finalizer to remove.
-//! 5. `status_*`: a status with the 100,000 indexes of stage 1 and 500 uncounted pods is composed, becomes a
-//!    patch, and is taken in from the answer.
+//! 5. `status_*`: a status with the 100,000 indexes of stage 1 and 500 uncounted pods is composed. It becomes
+//!    a patch, and the answer is applied.
 //!
 //! The cost of a pod event must not depend on the number of pods of the Job: at 100,000 pods it must be at
 //! most 1.3 times the cost at 1,000. Events concern random pods, so that large Jobs do not benefit from
@@ -202,7 +202,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A pod that nobody has scheduled yet.
+    /// A pod that is not scheduled yet.
     fn pod(&mut self, place: Place) -> Pod {
         self.version += 1;
         Pod {

@@ -133,7 +133,7 @@ async fn refusals_have_the_words_of_kubernetes() {
                 r#"jobs.batch is forbidden: {robot} deletecollection resource "jobs" in API group "batch" in the namespace "default""#
             ),
         ),
-        // What is not served is refused like what is.
+        // Resources that are not served are refused like those that are.
         (
             "GET",
             "/apis/example.com/v1/widgets/w",

@@ -1,5 +1,5 @@
-//! `yardmaster check` as a program, on an embedded API server in the process of the test; and what a
-//! controller does on a server that is too old for it.
+//! `yardmaster check` as a program, on an embedded API server in the process of the test. Also a controller
+//! on a server that is too old for it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod binary;
@@ -46,7 +46,7 @@ impl Stage {
         self.controller_with(4)
     }
 
-    /// A controller with so many shards beside the built-in one.
+    /// A controller with this many shards beside the built-in one.
     fn controller_with(&self, shards: u32) -> Command {
         let mut command = yardmaster();
         command.args(["controller", "--listen", "127.0.0.1:0", "--shards", &shards.to_string()]);
@@ -87,7 +87,7 @@ fn check(kubeconfig: &Path) -> Command {
     command
 }
 
-/// What a check printed as JSON.
+/// The output of a check with JSON.
 struct Checked {
     code: Option<i32>,
     json: Value,
@@ -244,7 +244,7 @@ async fn without_a_controller_shards_are_unowned_and_the_probe_job_waits() {
     stage.end().await;
 }
 
-/// What is asked before a release beside the built-in controller leaves.
+/// The checks before a release beside the built-in controller leaves.
 const LEAVING: [&str; 2] = ["unfinished-jobs", "pods-with-finalizer"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,7 +321,7 @@ async fn a_server_that_drops_managed_by_is_refused() {
 
     let found = stage.check(&["--pre"]);
     assert_eq!((found.code, found.names("failed")), (Some(1), vec!["version"]), "{}", found.json);
-    // In replacement mode nobody needs the field.
+    // In replacement mode, the field is not needed.
     let found = stage.check(&["--pre", "--controller-name", REPLACEMENT]);
     assert_eq!(found.code, Some(0), "{}", found.json);
     assert!(found.names("warning").contains(&"version"), "{}", found.json);

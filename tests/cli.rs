@@ -111,7 +111,7 @@ fn bad_manifests_are_refused_in_one_line() {
     }
 }
 
-/// What could never run here is refused before anything starts, with the field and a way out.
+/// If a Job could never run here, it is refused before anything starts, with the field and a way out.
 #[test]
 fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
     let files = Files::new();
@@ -178,7 +178,7 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
     }
 }
 
-/// An API server takes these Jobs. Nothing of them would ever run here, and nobody could change that.
+/// An API server accepts these Jobs. Here they would never run, and no user could change them.
 #[test]
 fn jobs_that_would_only_wait_are_refused_before_the_start() {
     let files = Files::new();
@@ -357,7 +357,7 @@ fn help_explains_every_flag_in_a_line() {
     }
 }
 
-/// As after `2>&1 | head`: nobody reads what is printed, and the outcome is the same.
+/// As after `2>&1 | head`: the reader of the output is gone, and the outcome is the same.
 #[test]
 fn a_closed_output_changes_no_exit_code() {
     let files = Files::new();

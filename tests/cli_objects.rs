@@ -336,7 +336,7 @@ fn the_output_of_each_index_is_in_a_file() {
 #[test]
 fn the_output_of_indexes_comes_in_their_order_and_whole() {
     let files = Files::new();
-    // Index 0 ends after all others; 1 fails once, and 3 for good.
+    // Index 0 ends after all others; 1 fails once, and 3 exceeds its retries.
     let script = r#"
         i=$JOB_COMPLETION_INDEX; echo "begin $i"
         case $i in
@@ -351,7 +351,7 @@ fn the_output_of_indexes_comes_in_their_order_and_whole() {
         let args = [&array[..], flags, &["--logs=ordered", "--", "sh", "-c", script]].concat();
         let (code, logs, told) = outcome(&mut files.run(&args));
         assert_eq!(code, Some(1), "{told}");
-        // All of the output is there: none of it is told again.
+        // All of the output is there, and nothing is repeated.
         assert!(!told.contains("| begin"), "{told}");
         logs
     };

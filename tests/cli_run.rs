@@ -1,5 +1,5 @@
-//! The commands that run something: Jobs to the end, an embedded cluster, a controller; and those that look at what
-//! runs: `logs`, `status --watch`.
+//! The commands that run something: Jobs to the end, an embedded cluster, a controller. Also the commands
+//! that watch a run: `logs`, `status --watch`.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -127,11 +127,11 @@ fn the_cause_of_failures_is_told_while_the_job_runs_with_the_last_lines_of_the_l
     let told = "container main: exit code 42 (Error)\n  | working\n  | out of luck\n";
     let (before_end, _) = errors.split_once("Failed (BackoffLimitExceeded)").unwrap();
     assert!(before_end.contains(told), "{errors}");
-    // Three pods fail in the same way: that is told once, and again in the summary.
+    // Three pods fail in the same way: a single line says so, and the summary repeats it.
     assert_eq!(errors.matches("exit code 42").count(), 2, "{errors}");
 }
 
-/// Nobody can change a Job in a cluster that ends with the command.
+/// The cluster ends with the command, so no user can change a Job in it.
 #[test]
 fn jobs_that_nobody_will_ever_run_are_not_waited_for() {
     let files = Files::new();
@@ -154,7 +154,7 @@ fn jobs_that_nobody_will_ever_run_are_not_waited_for() {
     }
 }
 
-/// What a pod writes without naming a place stays in folders of its own, which end with it.
+/// If a pod writes files without naming a folder, they stay in folders of its own, which end with it.
 #[test]
 fn pods_work_in_folders_of_their_own_unless_asked_to_work_here() {
     let files = Files::new();

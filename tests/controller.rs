@@ -72,7 +72,7 @@ async fn a_panic_in_one_job_does_not_affect_others() {
         cluster.assert_exact(&format!("sound-{number}"), 5).await;
     }
     assert!(cluster.pods_of("broken").await.is_empty());
-    // The bug is gone and nobody has changed the Job: it is retried without a trigger.
+    // The bug is gone and the Job is unchanged: it is retried without a trigger.
     broken.store(false, Ordering::SeqCst);
     cluster.assert_exact("broken", 5).await;
     cluster.assert_pods_ever(9 * 5).await;
@@ -314,7 +314,8 @@ async fn a_pod_that_loses_its_label_is_neither_replaced_nor_forgotten() {
     cluster.create("stripped", json!({"completions": 6, "parallelism": 6}), "3s").await;
     cluster.until_pods(6).await;
     for (number, pod) in cluster.pods_of("stripped").await.into_iter().enumerate() {
-        // One in three loses it, one gets that of no shard, and one that of another.
+        // Of three pods, the first loses the label, the second gets a number without shard, the third that of
+        // another shard.
         let label = [Value::Null, "999".into(), "3".into()][number % 3].clone();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"yardmaster.dev/shard": label}}}));
         let name = pod.metadata.name.unwrap();

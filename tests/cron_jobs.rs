@@ -30,7 +30,7 @@ async fn a_cron_job_starts_jobs_that_go_with_it() {
     let controller = cluster.controller(config).await;
     let cron_jobs: Api<CronJob> =
         Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
-    // A second after its creation, so that nobody waits for a minute.
+    // A second after its creation, so that the test need not wait for a minute.
     let cron_job = json!({"metadata": {"name": "tick"}, "spec": {"schedule": "@every 1s", "jobTemplate": {"spec": {
         "template": {
             "metadata": {"annotations": {"yardmaster.dev/simulated-run-time": "10ms"}},

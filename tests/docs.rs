@@ -1,8 +1,8 @@
 //! The documentation: links, commands, flags and manifests in it are as they are written.
 //!
-//! A code block with the info string `sh run` is run; one with `sh background` is started, and stays up until
-//! the end of its page. Both run in the root of the repository, with an empty home directory for each page.
-//! `yaml values` marks values for the Helm chart.
+//! A code block with the info string `sh run` is run. A block with `sh background` is started, and stays up
+//! until the end of its page. Both run in the root of the repository, with an empty home directory for each
+//! page. `yaml values` marks values for the Helm chart.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -156,7 +156,8 @@ fn every_command_that_is_marked_runs() {
                     assert_eq!(code, Some(0), "{at}:\n{}\n{said}", block.text);
                 }
                 "sh background" => {
-                    // One command, which takes the place of the shell, so that it gets the signal below.
+                    // The block is a single command, which replaces the shell, so that it gets the signal
+                    // below.
                     assert_eq!(block.text.trim().lines().count(), 1, "{at}: more than one command");
                     let script = format!("exec {}", block.text);
                     background.push((
@@ -206,7 +207,7 @@ fn calls(text: &str) -> Vec<(String, Vec<String>)> {
     let found = joined.lines().flat_map(|line| call.captures_iter(line).collect::<Vec<_>>());
     found
         .map(|call| {
-            // What follows `--` is another program.
+            // The arguments after `--` belong to another program.
             let own = call[2].split(" -- ").next().unwrap_or_default();
             let flags = flag.captures_iter(own).map(|flag| flag[1].to_owned()).collect();
             (call[1].to_owned(), flags)

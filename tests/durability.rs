@@ -313,7 +313,7 @@ async fn a_job_survives_kills_of_the_cluster_and_counts_exactly() {
     assert_eq!(usize::try_from(status.failed.unwrap_or(0)).unwrap(), failed.len());
     assert_eq!(succeeded.len() + failed.len(), pods.len(), "no pod is left in between");
     let done = directory.lines("done");
-    // A pod may have finished its work without a report. Such a pod has failed.
+    // If a pod has finished its work without a report, it has failed.
     for pod in &succeeded {
         assert_eq!(done.iter().filter(|name| *name == pod).count(), 1, "{pod}");
     }

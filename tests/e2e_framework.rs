@@ -1,5 +1,6 @@
-//! Kubernetes' own e2e tests find what they need: the requests of their framework and of their tests of Jobs, as a table, on
-//! a cluster with controller and kubelet. `YARDMASTER_KUBECONFIG` names another cluster, with nodes.
+//! The requests of Kubernetes' own e2e tests, of their framework and of their tests of Jobs, as a table. They
+//! get the answers they need on a cluster with controller and kubelet. `YARDMASTER_KUBECONFIG` names another
+//! cluster, with nodes.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

@@ -3,8 +3,8 @@
 //! The folder holds etcd and kube-apiserver, as `setup-envtest` brings them, and kube-controller-manager for the tests that
 //! need controllers of Kubernetes. There is no kubelet: [`player`] moves pods and knows what became of each.
 //!
-//! The version does not matter: it is printed, and a test of what the API server does not serve is skipped, with a line that
-//! says so.
+//! The version does not matter: it is printed. If the API server does not serve the API of a test, the test
+//! is skipped with a line that says so.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod binary;
@@ -118,7 +118,7 @@ async fn a_replica_takes_over_what_the_built_in_controller_has_left() {
     create(&plane, "queue", json!({"parallelism": 40})).await;
     plane.until("140 pods run", async || player.running() == 140).await;
     end(built_in, Signal::SIGKILL);
-    // Nobody counts these: some have ended while there was no controller.
+    // Some pods end while there is no controller to count them.
     player.end_some("indexed", 30).await;
 
     let replica = plane.replica(BUILT_IN);
@@ -219,7 +219,8 @@ async fn patch_status(pods: &Api<Pod>, name: &str, status: Value) -> bool {
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await.is_ok()
 }
 
-/// One watch of the pods of all shards, and the leader's one of other pods. While shards change hands, there may be more.
+/// A replica has a watch of the pods of all its shards; the leader has another one of all other pods. While
+/// shards change hands, there may be more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_of_64_shards_watches_pods_once() {
     let Some(plane) = ControlPlane::start(&[]).await else { return };

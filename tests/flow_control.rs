@@ -107,7 +107,7 @@ fn get(address: &str, path: &str) -> (u16, String, BufReader<TcpStream>) {
     (code, head.to_lowercase(), stream)
 }
 
-/// What takes long for somebody else's reasons holds no slot: slow bodies, watches, and logs.
+/// If a client or a kubelet makes a request long, it holds no slot: slow bodies, watches, and logs.
 #[test]
 fn slow_bodies_watches_and_logs_hold_no_slot() {
     let server = Server::start("1");

@@ -28,7 +28,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// `None` where there is no kubectl.
+    /// Returns `None` if there is no kubectl.
     async fn start() -> Option<Self> {
         let Ok(kubectl) = which::which("kubectl") else {
             eprintln!("skipped: kubectl is not found");

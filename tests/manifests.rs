@@ -1,5 +1,5 @@
-//! Manifests in the forms in which people have them: `run` reads what `kubectl create -f` reads, and says in one line what is wrong
-//! with the others.
+//! Manifests in the forms in which people have them. `run` reads the same ones as `kubectl create -f`, and
+//! names the error of the others in one line.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -113,7 +113,7 @@ fn no_number_of_jobs_is_too_large() {
     is_read(names().map(|name| JOB.replace("sample", &name)).collect::<Vec<_>>().join("---\n"));
     let items: Vec<Value> = names().map(|name| job(&name)).collect();
     is_read(json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string());
-    // One mistake among all of them is one line.
+    // A single mistake among all of them is one line.
     let documents = names().map(|name| JOB.replace("sample", &name)).collect::<Vec<_>>().join("---\n");
     let wrong = documents.replacen("Never", "Always", 1500).replacen("Always", "Never", 1499);
     let (code, errors) = run(wrong, &[]);
@@ -145,7 +145,7 @@ fn wrong_values_are_told_where_they_are() {
     assert_eq!((code, errors), (2, wanted.to_vec()));
 }
 
-/// Unknown fields are told beside wrong types, so that one round is enough.
+/// Unknown fields are reported together with wrong types, so that one round is enough.
 #[test]
 fn all_mistakes_are_told_at_once() {
     let text = JOB
@@ -231,7 +231,7 @@ fn a_job_that_is_too_large_for_a_request_is_refused() {
     assert!(errors[0].contains("at most 3145728: keep large texts in files"), "{errors:?}");
 }
 
-/// What decides where a Job goes is a text, too, and is never replaced by a default.
+/// The fields that decide where a Job goes are texts, too, and are never replaced by a default.
 #[test]
 fn types_and_namespaces_are_texts() {
     let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: {items}\n");
@@ -279,7 +279,7 @@ fn a_problem_is_one_line_whatever_the_file_contains() {
     }
 }
 
-/// The last one counts, as for kubectl; but nobody has meant that.
+/// The last one counts, as for kubectl, but that is hardly intended.
 #[test]
 fn a_field_that_is_there_twice_is_told() {
     let text = JOB.replace(
@@ -290,7 +290,7 @@ fn a_field_that_is_there_twice_is_told() {
     assert_eq!((code, errors.len()), (3, 2), "{errors:?}");
     let wanted = "standard input: line 8, column 3: spec.parallelism is there twice, first in line 6, column 3: this one counts";
     assert_eq!(errors[0], wanted);
-    // It is told beside the problems that it leads to.
+    // It is reported together with the problems that it causes.
     let (code, errors) = run(format!("{JOB}metadata: {{labels: {{a: b}}}}\n"), &[]);
     assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
     assert_eq!(
@@ -302,7 +302,7 @@ fn a_field_that_is_there_twice_is_told() {
     assert!(errors[0].contains("kind is there twice"), "{errors:?}");
 }
 
-/// What `kubectl get job -o yaml` prints, but for the spec.
+/// The output of `kubectl get job -o yaml`, with another spec.
 fn exported(selector: bool, labels: bool) -> Value {
     let mut exported = job("again");
     let uid = "6f1f2a77-3c14-4c5f-9d6b-0f3d7a5f3c21";
@@ -343,12 +343,12 @@ fn a_job_from_a_cluster_is_refused_with_the_fields_that_are_in_the_way() {
             assert_eq!((code, errors.len()), (3, 1), "{errors:?}");
         }
     }
-    // What no API server minds is no problem.
+    // Fields that every API server accepts are no problem.
     let mut harmless = exported(false, false);
     harmless["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     is_read(harmless.to_string());
     is_read(JOB.replace("metadata:\n", "metadata:\n  creationTimestamp: null\n") + "status: {}\n");
-    // Other faults are told beside it.
+    // Other errors are reported together with it.
     let (code, errors) = run(exported(true, true).to_string().replace("Never", "Always"), &[]);
     assert_eq!((code, errors.len()), (2, 2), "{errors:?}");
 }

@@ -190,7 +190,7 @@ async fn a_passivated_job_costs_no_reconciles_or_writes_and_completes_once() {
             cluster.pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
         }
     }
-    // One more Job runs to its end: the controller has seen the changes above by then.
+    // Another Job runs to its end: the controller has seen the changes above by then.
     cluster.create("another", json!({"completions": 1}), "10ms").await;
     cluster.assert_exact("another", 1).await;
     until_passivated(&controller, 7).await;

@@ -316,7 +316,7 @@ fn made(job: &yardmaster::job::spec::Job, new: NewPod) -> PodManifest {
     Maker::new(job, EXTERNAL_FINALIZER, 7, Extras::default()).unwrap().manifest(new)
 }
 
-/// What the API server makes of a manifest, but for what no two pods share.
+/// The pod that the API server stores for a manifest, without the fields that differ between any two pods.
 async fn stored(transport: &dyn Transport, manifest: PodManifest) -> Value {
     let content = match manifest.encoding() {
         Encoding::Json => JSON,

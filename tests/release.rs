@@ -88,7 +88,7 @@ impl Stage {
         }
     }
 
-    /// A pod ends without anybody to count it.
+    /// A pod ends without a controller to count it.
     async fn end(&self, pod: &Pod, phase: &str) {
         let name = pod.metadata.name.as_deref().unwrap();
         let status = Patch::Merge(json!({"status": {"phase": phase}}));

@@ -337,7 +337,7 @@ async fn a_different_shard_count_is_refused_until_reshard() {
     assert_eq!(refused.status.code(), Some(3));
     let line = text(&refused.stderr);
     assert!(line.contains("recorded in namespace elsewhere") && line.contains("--force"), "{line}");
-    // Whoever has a webhook for his pods keeps nobody else's Jobs from going on.
+    // A webhook for one user's pods does not stop the Jobs of others.
     let labels =
         FaultScope { methods: vec![http::Method::PATCH], path: "/pods/".into(), ..FaultScope::default() };
     yard.cluster.server.faults().inject(Fault::DenyByWebhook(1 << 20), labels, Some(1));
@@ -406,7 +406,7 @@ async fn shards_are_balanced_by_work() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
-    // The long Jobs are suspended until their shards are known. Those in shards of replica 0 are then
+    // The long Jobs are suspended until their shards are known. Then the Jobs in shards of replica 0 are
     // resumed.
     let much = json!({"completions": 1000, "parallelism": 20, "suspend": true});
     for job in 0..24 {

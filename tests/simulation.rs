@@ -1,4 +1,4 @@
-//! The whole controller in simulated worlds: `docs/testing.md` tells how they are run, replayed and read.
+//! The whole controller in simulated worlds: `docs/testing.md` explains how they are run, replayed and read.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ fn threads() -> usize {
     available_parallelism().unwrap().get()
 }
 
-/// Runs worlds. The first that breaks a promise is made smaller, and told.
+/// Runs worlds. The first world that breaks a promise is made smaller and reported.
 #[track_caller]
 fn all_hold(replays: &[Replay]) {
     let mut tally = Tally::default();
@@ -68,7 +68,7 @@ fn every_world_that_once_broke_a_promise_keeps_all() {
     all_hold(&replays);
 }
 
-/// Whatever the API server answers, for however long: nothing is sent again without a pause that grows.
+/// Replicas retry with growing pauses, whatever the API server answers, and for however long.
 #[test]
 fn no_answer_makes_a_loop() {
     use Refused::{All, Claims, PodCreates, PodDeletes, PodPatches, Protobuf, Reads, Statuses, Writes};
@@ -114,8 +114,8 @@ fn first_broken(replays: &[Replay]) -> Option<(Replay, Violation)> {
     first
 }
 
-/// Plans leave out what brings known defects about. So a defect that is mended must be told, or nobody would see it
-/// return.
+/// Plans leave out the causes of known defects. So a mended defect must be listed as mended, or its return
+/// would stay unseen.
 #[test]
 fn known_defects_are_seen_and_mended_ones_are_not() {
     for defect in Defect::ALL {
@@ -132,7 +132,7 @@ fn known_defects_are_seen_and_mended_ones_are_not() {
     }
 }
 
-/// Chance is in the world alone: not in addresses, hashes or threads, which another process has anew.
+/// Chance is in the world alone: not in addresses, hashes or threads, which differ in another process.
 #[test]
 fn a_world_is_the_same_in_another_process() {
     let other = Command::new(std::env::current_exe().unwrap())

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use yardmaster_embedded::AuditRecord;
 
-/// One write in the file.
+/// A write in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Line {
     /// User-Agent of the client.

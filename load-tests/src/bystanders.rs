@@ -47,7 +47,7 @@ pub(crate) struct BystandersArgs {
     rounds: u32,
 }
 
-/// Who is there in a turn.
+/// The controllers that run in a turn.
 #[derive(Clone, Copy, Debug)]
 enum Beside<'a> {
     Replicas(usize),

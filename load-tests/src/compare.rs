@@ -67,7 +67,7 @@ enum Side {
 enum Turn<'a> {
     /// The load without a controller, on the API server of this kubeconfig.
     Alone(&'a Path),
-    /// One of the controllers.
+    /// The load with this controller.
     Of(Side),
 }
 
@@ -82,7 +82,7 @@ impl CompareArgs {
         };
         let wave = load.waves.first_mut().context("waves: none")?;
         wave.pods_per_job = self.pods.unwrap_or(wave.pods_per_job);
-        // Parallelism follows the number of pods. Else there would be idle places or a queue.
+        // Parallelism follows the number of pods, so that there are neither idle places nor a queue.
         let all = wave.parallelism == wave.pods_per_job || self.load == "large";
         let default = if all { wave.pods_per_job } else { wave.parallelism };
         wave.parallelism = self.parallelism.unwrap_or(default);

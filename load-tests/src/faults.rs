@@ -43,7 +43,7 @@ pub(crate) enum FaultKind {
     Refuse(u16),
     /// Requests are refused after this long, as when a webhook gives no answer.
     FailWebhook(SignedDuration),
-    /// Requests are refused by a webhook with a message of so many bytes.
+    /// Requests are refused by a webhook with a message of this many bytes.
     DenyByWebhook(usize),
     /// Writes are carried out but not answered.
     LoseReplies(bool),

@@ -62,7 +62,7 @@ impl Fleet {
         self.running.get(index)
     }
 
-    /// Ways to look at those that are ready, in the order of their start.
+    /// Probes of the ready replicas, in the order of their start.
     pub(crate) fn probes(&self) -> Vec<Probe> {
         self.running.iter().filter_map(Replica::probe).collect()
     }

@@ -65,8 +65,8 @@ impl Ground {
         client(Some(&self.kubeconfig), name).await
     }
 
-    /// A client that acts as this user: on the embedded API server by their token, on another one by
-    /// impersonation, for which the kubeconfig needs the right.
+    /// A client that acts as this user: on the embedded API server by token, on another one by impersonation.
+    /// The kubeconfig needs the right to impersonate.
     pub(crate) async fn client_as(&self, user: &str) -> Result<kube::Client> {
         let mut read = Kubeconfig::read_from(&self.kubeconfig)?;
         if self.is_embedded() {
@@ -136,8 +136,8 @@ impl Ground {
     }
 
     /// Ends the embedded API server and returns its record of writes. On another API server, deletes the
-    /// load's pods, Jobs and namespace, and returns `None`. What remained would be part of the next load's cost where no
-    /// garbage collector runs.
+    /// load's pods, Jobs and namespace, and returns `None`. If no garbage collector runs, leftovers would add
+    /// to the cost of the next load.
     pub(crate) async fn end(self) -> Result<Option<Record>> {
         let client = self.client("load-tests").await?;
         let Some(mut server) = self.server else {

@@ -48,7 +48,7 @@ impl Latencies {
     }
 }
 
-/// One Job as seen from outside.
+/// A Job as seen from outside.
 #[derive(Debug)]
 struct Record {
     wave: usize,
@@ -183,7 +183,7 @@ impl Ledger {
         self.lock().totals
     }
 
-    /// Ends of the pods of a Job, as accepted by the API server. `None` for unknown Jobs.
+    /// Ends of the pods of a Job, as accepted by the API server. Returns `None` for unknown Jobs.
     pub(crate) fn fate(&self, job: &str) -> Option<Fate> {
         self.lock().jobs.get(job).map(|record| record.fate)
     }

@@ -48,7 +48,7 @@ impl Limits {
         files.into_iter().chain(memory).flatten().collect()
     }
 
-    /// Sets them for this process, for good.
+    /// Sets them for the rest of this process.
     fn set(self) -> Result<()> {
         let memory = self.memory_mib.map(|size| size << 20);
         for (resource, limit) in [(Resource::Nofile, self.open_files), (Resource::As, memory)] {

@@ -3,13 +3,14 @@
 //! # Map
 //!
 //! A `load` defines the Jobs and their schedule. `stage` plays it on a `ground`: an API server, embedded in
-//! its own process or any other. It starts a `fleet` of `replicas`, each in its own process, creates the
-//! `jobs`, plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
-//! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
+//! its own process or any other. It starts a `fleet` of `replicas`, each in its own process, and creates the
+//! `jobs`. It plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
+//! `exact` checks on the API server that everything was counted once, and `audit` reads the record of writes.
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
-//! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
-//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `tenant`,
-//! `compare`, `differ` and `bystanders` are the commands. `run_tasks` needs no cluster. `simulate` has no load: it runs the worlds of the crate `simulation`.
+//! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of
+//! connections, which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`,
+//! `tenant`, `compare`, `differ` and `bystanders` are the commands. `run_tasks` needs no cluster. `simulate`
+//! has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;

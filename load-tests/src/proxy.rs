@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What a connection does with the bytes that it gets.
+/// The treatment of the bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Passes everything on.
@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Delay(Duration),
     /// Swallows everything in both directions. Both sides stay connected.
     Swallow,
-    /// The API server's side is closed. The replica's side stays connected, and hears nothing.
+    /// The API server's side is closed. The replica's side stays connected, and gets nothing.
     HalfOpen,
     /// Both sides are closed.
     Close,
@@ -48,7 +48,7 @@ struct Inner {
     cut: Option<String>,
 }
 
-/// What the proxy and its connections share.
+/// The state that the proxy and its connections share.
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,

@@ -13,7 +13,8 @@ const OVER: f64 = 1.0;
 const RECOVERED: f64 = 0.9;
 
 /// The effect of each fault with a duration on the rate of creations: pods per second before and during it,
-/// and seconds from its end until the rate recovered (`null`: not before the end of the load).
+/// and the time of recovery. The time is in seconds from the end of the fault; `null`: not before the end of
+/// the load.
 pub(crate) fn findings(faults: &[TimedFault], series: &[Point]) -> Value {
     let lasting = faults.iter().filter(|fault| fault.r#for.is_positive());
     let found: Vec<Value> = lasting

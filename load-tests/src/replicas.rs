@@ -39,13 +39,13 @@ pub(crate) struct Recipe {
     pub(crate) limits: Limits,
     /// The shortest back-off of pods that Jobs may ask for.
     pub(crate) least_backoff: &'static str,
-    /// The API server to which each replica has a proxy. `None`: replicas connect to it themselves.
+    /// The API server to which each replica has a proxy. Without it, replicas connect directly.
     pub(crate) upstream: Option<SocketAddr>,
     /// Where logs go.
     pub(crate) directory: PathBuf,
 }
 
-/// One controller.
+/// A controller process.
 pub(crate) struct Replica {
     pub(crate) identity: String,
     pid: i32,
@@ -74,7 +74,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Its resource usage. `None` once it has ended.
+    /// Its resource usage. Returns `None` once it has ended.
     pub(crate) fn usage(&self) -> Option<Usage> {
         Usage::of(self.pid)
     }

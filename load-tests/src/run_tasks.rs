@@ -82,7 +82,7 @@ pub(crate) fn run(args: &RunTasksArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What runs all tasks once, each with its name.
+/// The commands that run all tasks once, each with its name.
 fn turns(args: &RunTasksArgs, at_once: u32, cpus: u32) -> Result<Vec<(String, Command)>> {
     let RunTasksArgs { tasks, image, .. } = args;
     let program = match &args.program {
@@ -92,7 +92,7 @@ fn turns(args: &RunTasksArgs, at_once: u32, cpus: u32) -> Result<Vec<(String, Co
     ensure!(program.exists(), "there is no {}: build it, or name it with --program", program.display());
     let mut ours = Command::new(program);
     ours.arg("run").args(["--array", &format!("0-{}%{at_once}", tasks.saturating_sub(1))]);
-    // So many fit on the machine.
+    // The requests of `at_once` tasks fill the machine.
     ours.args(["--cpus", &format!("{}m", 1000 * cpus / at_once)]);
     let shell = |script: String| {
         let mut shell = Command::new("sh");

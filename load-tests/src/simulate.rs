@@ -91,7 +91,7 @@ impl SimulateArgs {
                 (_, Some(seed)) => self.one(&self.replay(seed)),
                 (None, None) => self.many(),
             };
-            // Nobody waits after Ctrl-C.
+            // The receiver is gone after Ctrl-C.
             let _ = done.send(broken);
         };
         std::thread::Builder::new().name("simulate".into()).stack_size(16 << 20).spawn(work)?;

@@ -107,7 +107,7 @@ impl CommonArgs {
     }
 }
 
-/// What a load needs besides the controllers.
+/// The needs of a load besides the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     /// Where the embedded API server keeps its objects.

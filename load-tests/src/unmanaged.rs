@@ -1,6 +1,6 @@
-//! What a load costs an API server without a controller: users create the Jobs, and kubelets write what becomes of
-//! their pods. What a Job controller causes is the rest, or a little less: that the load's own watches are shown how pods
-//! are created and released counts for the controller.
+//! The cost of a load on an API server without a controller: users create the Jobs, and kubelets write the
+//! statuses of their pods. A Job controller causes the rest, or a little less. The events of creations and
+//! releases in the load's own watches count for the controller, too.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -94,7 +94,7 @@ async fn create_pods(ground: &Ground, client: &kube::Client, load: &Load) -> Res
     stream::iter(pods).map(create).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// A pod of a Job, without a finalizer: nobody would remove it.
+/// A pod of a Job, without a finalizer, which no controller would remove.
 fn pod(wave: &Wave, job: u32, number: u32, uid: &str) -> Value {
     let name = wave.job_name(job);
     let mut pod = wave.manifest(job, None)["spec"]["template"].take();

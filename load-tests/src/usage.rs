@@ -23,7 +23,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Usage of this process. `None` once it has ended.
+    /// Usage of this process. Returns `None` once it has ended.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let process = Process::new(pid).ok()?;
         let (stat, status) = (process.stat().ok()?, process.status().ok()?);
@@ -61,7 +61,7 @@ impl Usage {
     }
 }
 
-/// The ports on which this process listens. `None` once it has ended.
+/// The ports on which this process listens. Returns `None` once it has ended.
 pub(crate) fn listening_ports(pid: i32) -> Option<Vec<u16>> {
     let process = Process::new(pid).ok()?;
     let sockets: HashSet<u64> = process
@@ -119,7 +119,7 @@ impl Counters {
 }
 
 impl Counters {
-    /// Requests and watched bytes since an earlier reading. Writes are those from the start.
+    /// Requests and watched bytes since an earlier reading. Writes count from the start.
     pub(crate) fn since(self, before: &Self) -> Self {
         Self {
             watch_bytes: self.watch_bytes.saturating_sub(before.watch_bytes),
@@ -135,7 +135,7 @@ pub(crate) fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim_matches('"'))
 }
 
-/// The HTTP method of a writing verb. `None` for other verbs.
+/// The HTTP method of a writing verb. Returns `None` for other verbs.
 fn method(verb: &str) -> Option<&'static str> {
     match verb {
         "create" => Some("POST"),

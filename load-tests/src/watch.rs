@@ -42,7 +42,7 @@ impl Collection {
         Self { path: path.into(), selector: String::new() }
     }
 
-    /// Only those whose fields match.
+    /// Only objects whose fields match.
     pub(crate) fn fields(self, selector: &str) -> Self {
         Self {
             selector: format!("&fieldSelector={}", selector.replace('=', "%3D").replace('!', "%21")),

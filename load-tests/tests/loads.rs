@@ -105,7 +105,7 @@ fn replicas_join_and_are_killed() {
     assert_eq!(report["controller"].as_array().map(Vec::len), Some(4), "{report:#}");
 }
 
-/// What was observed of each fault, by its kind.
+/// The observations of each fault, by its kind.
 fn observed(report: &Value) -> BTreeMap<String, String> {
     let faults = report["findings"]["process_faults"].as_array().unwrap();
     let of = |fault: &Value, key: &str| fault[key].as_str().unwrap().to_owned();
@@ -346,7 +346,7 @@ fn simulated_worlds_are_summed_up_in_the_last_line() {
     assert_eq!((printed.lines().last(), code), (Some(last), Some(0)), "{printed}");
 }
 
-/// What a broken controller does with a seed is seen again by the command that is printed for it.
+/// The command that is printed for a failed seed shows the same failure again.
 #[test]
 fn a_simulated_failure_is_seen_again_by_its_command() {
     let (printed, code) =

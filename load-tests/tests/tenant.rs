@@ -14,8 +14,9 @@ const ATTACKS: [&str; 4] = [
     "creation-flood,suspend-loop,gang,webhooks,policies,vanishing,waiting-pods",
 ];
 
-/// Plays these attacks. Latencies may differ by 15 s: on a machine with a load of 13, those of debug builds do so
-/// by 5 s without any fault. A Job that stands still is found all the same. Returns what was printed about those that were not held.
+/// Plays these attacks, and returns the lines about the attacks that broke a limit. Latencies may differ by
+/// 15 s: on a machine with a load of 13, debug builds differ by 5 s without any fault. The test still finds a
+/// Job that stands still.
 fn broken_by(attacks: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tenant.json");

@@ -71,7 +71,7 @@ const ALIASES_MAX: usize = 128 << 20;
 /// Bytes of a value in memory for each byte of text, at most. Without aliases no document takes more.
 const PER_BYTE: usize = 64;
 
-/// What a document has named and used so far.
+/// The anchors of a document so far, and the size of their aliases.
 #[derive(Debug)]
 pub(crate) struct Anchors {
     /// Values by name. A value that is being read has none yet.
@@ -82,7 +82,7 @@ pub(crate) struct Anchors {
 }
 
 impl Anchors {
-    /// None, in a document of this many bytes.
+    /// Starts without anchors, for a document of this many bytes.
     pub(crate) fn new(length: usize) -> Self {
         let weight_max = ALIASES_MAX.saturating_add(length.saturating_mul(PER_BYTE));
         Self { named: HashMap::new(), copied: 0, weight_max }

@@ -1,5 +1,5 @@
-//! Words that end with a colon in a list or a map of flow style: `[echo, done:]`. kubectl reads them as texts, and the scanner of
-//! libyaml refuses them, so they are shown to it with another letter in place of the colon.
+//! Words that end with a colon in a list or a map of flow style: `[echo, done:]`. kubectl reads them as
+//! texts, but the scanner of libyaml refuses them. So the scanner gets another letter in place of the colon.
 
 use crate::edits::original;
 

@@ -1,6 +1,7 @@
 //! Texts that are read with some places changed, and where those places were.
 
-/// Where in a text a byte of the changed one is. Each of these changes, in their order, has made the text longer by so many bytes.
+/// The place in the original text of a byte of the changed text. Each of these changes, in order, has made
+/// the text longer by `longer` bytes.
 pub(crate) fn original(changes: &[usize], longer: usize, at: usize) -> usize {
     let (mut from, mut to) = (0, changes.len());
     while from < to {

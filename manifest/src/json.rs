@@ -14,7 +14,7 @@ use crate::{DEPTH_MAX, SyntaxError, too_deep, wording};
 
 /// The objects at the beginning of a text, which lies at `start` of its file, and what is wrong with the rest.
 pub(crate) struct Objects {
-    /// What is JSON may still be too deep, or have a number that is too large.
+    /// The objects that are JSON. They may still be too deep, or have a number that is too large.
     pub(crate) read: Vec<Result<Rc<Node>, SyntaxError>>,
     /// Where the rest begins in the text, and why it is not JSON.
     pub(crate) rest: Option<(usize, SyntaxError)>,
@@ -128,7 +128,7 @@ fn scalar(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// All fields of an object in their order, with those that come again.
+/// All fields of an object in their order, including repeated ones.
 struct Fields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {

@@ -39,7 +39,7 @@ pub use template::job_of_template;
 pub struct SyntaxError {
     /// Where in the text, in bytes: see [`Source::position`].
     pub at: usize,
-    /// What is wrong, in one line.
+    /// The error, in one line.
     pub message: String,
 }
 

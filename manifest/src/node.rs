@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
-/// A value and its place. What an alias repeats is shared, so a small text stays small.
+/// A value and its place. Aliases share the nodes that they repeat, so a small text stays small.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Where it begins, in bytes.
     pub at: usize,
-    /// What it is.
+    /// The value.
     pub content: Content,
     /// About how many bytes it takes once aliases are written out.
     pub(crate) weight: usize,
@@ -46,13 +46,13 @@ pub struct Entry {
 pub struct Repeated {
     /// The path of the field.
     pub field: String,
-    /// Where it is written first, in bytes. That does not count.
+    /// Where it is written first, in bytes. The last value counts.
     pub earlier: usize,
     /// Where it is written last, in bytes.
     pub at: usize,
 }
 
-/// About how many bytes a value takes in memory, besides its text.
+/// About how many bytes a value occupies in memory, besides its text.
 const WEIGHT: usize = 64;
 
 impl Node {
@@ -146,7 +146,7 @@ impl Node {
         let mut found = Vec::new();
         self.find_repeated(&mut String::new(), &mut found);
         found.sort_by_key(|repeated| repeated.at);
-        // What an alias repeats is written once.
+        // An aliased map is found several times, at the same place.
         found.dedup_by_key(|repeated| repeated.at);
         found
     }
@@ -186,7 +186,7 @@ fn sum(parts: impl Iterator<Item = (usize, usize)>) -> (usize, usize) {
     (weight, depth + 1)
 }
 
-/// What follows a key at the beginning of a path: `key`, `.key` or `[key]`.
+/// The rest of a path after a key: `key`, `.key` or `[key]`.
 fn after<'p>(path: &'p str, key: &str) -> Option<&'p str> {
     if let Some(rest) = path.strip_prefix('[') {
         return rest.strip_prefix(key)?.strip_prefix(']');

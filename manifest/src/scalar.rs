@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Number, Value};
 
-/// What a word means.
+/// The value of a word.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Null,
@@ -48,7 +48,7 @@ pub(crate) fn resolve(tag: Option<&str>, is_plain: bool, text: String) -> Result
     }
 }
 
-/// What a plain word stands for, if not for itself.
+/// The value of a plain word, unless it is a text.
 fn plain(text: &str) -> Option<Scalar> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Scalar::Null,
@@ -148,7 +148,7 @@ fn whole(value: i128) -> Option<Number> {
 /// Floats from which on Go writes an exponent.
 const EXPONENT_FROM: f64 = 1e21;
 
-/// A float as Go writes it into JSON: a whole number has no point, and so is an integer for whoever reads it.
+/// A float as Go writes it into JSON: a whole number has no point, and so readers get an integer.
 pub(crate) fn number(value: f64) -> Option<Number> {
     let is_whole = value.fract() == 0.0 && value.abs() < EXPONENT_FROM;
     #[expect(clippy::cast_possible_truncation, reason = "it is whole, and smaller than 2^70")]

@@ -12,7 +12,7 @@ use crate::source::{MARK, Source};
 use crate::{SyntaxError, json, wording, yaml};
 
 impl Source {
-    /// All documents, each of which can be wrong alone. What is empty is no document.
+    /// All documents, each of which can be wrong alone. Empty documents are left out.
     pub fn documents(&self) -> Vec<Result<Rc<Node>, SyntaxError>> {
         let mut documents = Vec::new();
         for (start, text) in parts(self.text()) {
@@ -101,8 +101,7 @@ fn parts(text: &str) -> Vec<(usize, &str)> {
     parts.into_iter().map(unmarked).filter(|(_, part)| !is_only_directives(part)).collect()
 }
 
-/// The part without lines at its end that say which version of YAML follows: they belong to the next document, as in files that
-/// were joined.
+/// The part without `%YAML` lines at its end. In joined files, they belong to the next document.
 fn without_last_directives(part: &str) -> &str {
     let mut rest = part;
     loop {
@@ -114,7 +113,7 @@ fn without_last_directives(part: &str) -> &str {
     }
 }
 
-/// What begins a line that says which version of YAML follows.
+/// The begin of a line that says which version of YAML follows.
 const DIRECTIVE: &str = "%YAML ";
 
 /// Whether a part says only which version of YAML follows.

@@ -9,8 +9,9 @@ use crate::{SyntaxError, wording};
 
 /// Refuses a tag right before a comma.
 ///
-/// A text that has what looks like one is scanned with [space](spaced) before the comma, which changes no other token. If the scanner
-/// fails, it has not shown all tokens that it knows, so nothing is known of a tag; but what it says is true of the text itself.
+/// A text that has what looks like one is scanned with [space](spaced) before the comma, which changes no
+/// other token. If the scanner fails, it has not returned all its tokens, so a tag may be missed. But its
+/// error is true of the text itself.
 ///
 /// # Errors
 /// There is such a tag, or the text is not YAML.

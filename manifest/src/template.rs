@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The Job of a template, `spec.jobTemplate`, without a name: with the template's spec, labels and annotations, and one more
-/// annotation that tells where it comes from. Other metadata of the template does not count.
+/// The Job of a template, `spec.jobTemplate`, without a name. It has the template's spec, labels and
+/// annotations, and one more annotation that names its source. Other metadata of the template does not count.
 #[must_use]
 pub fn job_of_template(template: &Value, (annotation, value): (&str, &str)) -> Value {
     let mut annotations = template["metadata"]["annotations"].clone();

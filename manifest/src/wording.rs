@@ -1,11 +1,11 @@
-//! What is wrong with a text, in words that say what to do about it.
+//! Messages about wrong texts, which say how to correct them.
 
 use libyaml_safer::Error;
 
 use crate::SyntaxError;
 use crate::source::offset;
 
-/// What is wrong with a YAML text. The place is relative to the text.
+/// The error of a YAML text. The place is relative to the text.
 pub(crate) fn of_yaml(text: &str, error: &Error) -> SyntaxError {
     let (problem, context) = (error.problem(), error.context().unwrap_or_default());
     let place =
@@ -121,7 +121,7 @@ fn sentence(problem: &str, context: &str, letter: Option<char>) -> String {
     known.to_owned()
 }
 
-/// What is wrong with a JSON text at a place.
+/// The error of a JSON text at a place.
 pub(crate) fn of_json(text: &str, at: usize) -> String {
     match text.get(at..).and_then(|rest| rest.trim_end().chars().next()) {
         Some(letter) => format!("not JSON: `{}` cannot be here", letter.escape_debug()),

@@ -23,7 +23,7 @@ pub(crate) fn read(text: &str, start: usize) -> Result<Rc<Node>, SyntaxError> {
     }
     parse(&Masked::plain(text), text.len(), start).or_else(|error| {
         let Some(masked) = Masked::without_colons(text, error.at - start) else { return Err(error) };
-        // What explains more of the text is what is wrong with it.
+        // Of two errors, the later one explains more of the text.
         parse(&masked, text.len(), start).map_err(|later| if later.at > error.at { later } else { error })
     })
 }

@@ -1,4 +1,4 @@
-//! Nothing that anybody writes stops the reader, and what it says has a place in the text.
+//! No text stops the reader, and every error has a place in the text.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use proptest::collection::vec;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use yardmaster_manifest::Source;
 
-/// What has a meaning in YAML or JSON, in pieces.
+/// Pieces of text with a meaning in YAML or JSON.
 const PIECES: &[&str] = &[
     "\n",
     "\n",

@@ -1,4 +1,5 @@
-//! What kubectl reads, and what it understands. Every row is an answer of its own reader, but for those that say otherwise.
+//! Texts as kubectl reads and understands them. Every row is an answer of its own reader, unless it says
+//! otherwise.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use serde_json::{Value, json};
@@ -124,7 +125,7 @@ fn a_key_that_comes_again_replaces_the_first() {
             ["a", "b.a"].into()
         );
     }
-    // What a merge sets, the map may set again.
+    // The map may set a merged key again.
     let source = Source::new(b"<<: {a: 1}\na: 2\n");
     assert!(source.documents().remove(0).unwrap().repeated().is_empty());
 }
@@ -277,7 +278,7 @@ fn what_is_wrong_is_told_with_its_line_and_column() {
     }
 }
 
-/// A wrong document is told, and the others are read.
+/// A wrong document is reported, and the others are read.
 #[test]
 fn documents_fail_alone() {
     let source = Source::new(b"a: 1\n---\nb: [\n---\nc: 3\n");
@@ -328,7 +329,7 @@ fn no_file_is_too_long() {
     assert_eq!(read(&merges).unwrap()[0]["b"][9_999], json!({"x": 1, "w": 2, "z": 3}));
 }
 
-/// Aliases of aliases make a small text as large as nobody wants it.
+/// Aliases of aliases make a small text too large for memory.
 #[test]
 fn what_grows_without_end_is_refused() {
     let doubled = |count: usize| -> String {

@@ -1,4 +1,4 @@
-//! What is going to happen, in order of time; at the same time, in the order in which it was decided.
+//! Coming events in order of time. Events at the same time keep the order in which they were added.
 
 use std::collections::BTreeMap;
 

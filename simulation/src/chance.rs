@@ -11,7 +11,7 @@ use rand::{Rng as _, SeedableRng as _};
 pub(crate) struct Chance(SmallRng);
 
 impl Chance {
-    /// The source for one purpose in the world of this seed. What one purpose takes does not change the others.
+    /// The source for one purpose in the world of this seed. Draws for one purpose do not change the others.
     pub(crate) fn new(seed: u64, purpose: &str) -> Self {
         let mix = purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -34,12 +34,12 @@ impl Chance {
         Duration::from_millis(self.number(range))
     }
 
-    /// True in so many of 100 cases.
+    /// True with this probability, in percent.
     pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.0.random_range(0..100) < percent
     }
 
-    /// One of these.
+    /// Picks an element.
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())].clone()
     }

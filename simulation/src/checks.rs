@@ -1,4 +1,4 @@
-//! What must hold, whatever breaks.
+//! The promises that must hold whatever breaks.
 
 mod counts;
 mod creations;
@@ -50,11 +50,11 @@ pub enum Promise {
     Finalizers,
     /// Everything reaches its end once nothing breaks any more.
     Ends,
-    /// One owner a shard.
+    /// A shard has at most one owner.
     OneOwner,
-    /// A replica with which nothing is wrong but one lost request keeps its shards.
+    /// A replica keeps its shards if nothing but one lost request disturbs it.
     Keeps,
-    /// What is refused for one pod holds back nothing else.
+    /// A refusal that concerns one pod holds up only that pod.
     Apart,
     /// No shard without owner for longer than the lease.
     Owned,
@@ -66,15 +66,16 @@ pub enum Promise {
     Memory,
     /// No more failed pods are kept than the Job asks for.
     Kept,
-    /// What has ended does not begin again, and counts do not go back.
+    /// Finished Jobs stay finished, and counts never decrease.
     Monotonic,
-    /// A Job ends, is suspended and is deleted as what happened demands.
+    /// The end, suspension and deletion of a Job follow from the events before.
     Verdict,
-    /// A Job adopts no pods but those that it selects.
+    /// A Job adopts only pods that match its selector.
     Selects,
-    /// `active` and `ready` of a status are no older than ten seconds, and no pod is left out of `active` before it is deleted.
+    /// `active` and `ready` of a status are at most ten seconds old. `active` includes each pod until its
+    /// deletion.
     Fresh,
-    /// What a tenant does concerns nobody else, and holds nobody else up.
+    /// Acts of a tenant neither affect nor delay the objects of others.
     Unharmed,
     /// Replicas run.
     Runs,
@@ -87,7 +88,7 @@ pub struct Violation {
     pub promise: Promise,
     /// When.
     pub at: Time,
-    /// What happened.
+    /// Description of the event.
     pub what: String,
 }
 
@@ -115,15 +116,15 @@ pub(crate) struct Checks {
     verdicts: Verdicts,
     lingering: Lingering,
     freshness: Freshness,
-    /// `None` without a tenant.
+    /// Present if the plan has a tenant.
     tenants: Option<Tenants>,
     /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
     at_rest_since: Option<Time>,
-    /// When etcd was restored. Of what there was then nothing is known for certain.
+    /// When etcd was restored. The state at that time is uncertain.
     restored: Option<Time>,
-    /// Pods of before the restore, by UID. Those that it took back no watch shows as gone.
+    /// Tracked pods before the restore, by UID. If the restore removed one, no watch shows its deletion.
     before_restore: BTreeSet<String>,
 }
 
@@ -157,7 +158,8 @@ impl Checks {
         self.over
     }
 
-    /// What is wrong, the number of requests, and the most of one kind for one object in each minute.
+    /// Returns the violation, the number of requests, and for each minute the most requests of one kind for
+    /// one object.
     pub(crate) fn finish(self) -> (Option<Violation>, u64, BTreeMap<u64, (u32, String)>) {
         (self.violation, self.requests, self.repeats.by_minute())
     }
@@ -172,7 +174,7 @@ impl Checks {
         self.violated(Promise::Runs, at, what);
     }
 
-    /// etcd was restored: what was counted before may not have happened.
+    /// etcd was restored: forgets the counts of before.
     pub(crate) fn doubt(&mut self, now: Time, before: &Ledger) {
         self.restored = Some(now);
         let tracked = before.pods.iter().filter(|(_, pod)| pod.is_tracked());
@@ -182,7 +184,7 @@ impl Checks {
         self.traffic.restored();
     }
 
-    /// Nobody can own anything without the API server.
+    /// The API server was unavailable, or etcd was restored: the times without owner begin again.
     pub(crate) fn forgive(&mut self) {
         self.owners.forgive();
     }
@@ -205,7 +207,7 @@ impl Checks {
         }
     }
 
-    /// What is wrong because of a tenant.
+    /// Records a violation that a tenant has caused.
     fn tenant_wrongs(&mut self, at: Time, wrong: Option<Wrong>) {
         match wrong {
             Some(Wrong::Harm(what)) => self.violated(Promise::Unharmed, at, what),
@@ -231,8 +233,8 @@ impl Checks {
         }
     }
 
-    /// When a request that arrives now was decided, which was sent at a time. One that the API server was too busy to read
-    /// is sent again as it was. `busy`: it is not read this time either.
+    /// When the replica decided on a request that arrives now. If the API server was too busy to read it, the
+    /// replica sends it again unchanged. `busy`: it is not read this time either.
     pub(crate) fn decided(
         &mut self,
         from: usize,
@@ -300,8 +302,8 @@ impl Checks {
                 let lost = self.owners.changed(at, ledger, change, author);
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
-            // Where Leases do not tell owners apart, one that has slept does what its fence would have kept it from.
-            // Nor can one that hears late of the others' pods know of them.
+            // If replicas ignore the Leases, an owner that was suspended acts without a fence, so its
+            // creations are not checked. A replica that sees the pods of other owners late is exempt, too.
             (Kind::Pod, Some(author))
                 if change.created
                     && self.owners.tell_apart(author.replica, at)
@@ -372,7 +374,7 @@ impl Checks {
             if let Some((promise, what)) = finals::check(now, plan, ledger, slots, self.restored, phantoms) {
                 self.violated(promise, now, what);
             }
-            // Replicas that hear late of things have work a little longer.
+            // Replicas with late watches have work a little longer.
             let settled = since + plan.settings.lag() + finals::QUIET / 4;
             if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| self.restored.is_none()) {
                 self.violated(Promise::Paced, now, what);

@@ -1,4 +1,5 @@
-//! A part of a plan, as a shrinker leaves it. What is cut away keeps its number: it never happens.
+//! A part of a plan, as a shrinker leaves it. Steps and Jobs that are cut away never happen; the others keep
+//! their numbers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use thiserror::Error;
 use crate::plan::{Act, Fault, Plan, UserAct};
 use crate::time::Time;
 
-/// What is left of a plan. By default everything.
+/// The part of a plan that is left. By default everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// The steps that are left.

@@ -1,12 +1,12 @@
-//! What a failure is about: how it is seen again, and its story.
+//! Explains a failure: the command that shows it again, and its story.
 
 use crate::mutants::run_as;
 use crate::replay::Replay;
 use crate::shrink::shrink;
 use crate::story::{jobs_in, story};
 
-/// Tells of a world that breaks a promise: what is broken, the command that shows it, and the story. The world is made
-/// smaller first, in at most so many runs.
+/// Explains a world that breaks a promise: the violation, the command that shows it again, and the story.
+/// Shrinks the world first, in at most `most_runs` runs.
 pub fn explain(replay: &Replay, most_runs: u32) -> String {
     let small = shrink(replay, most_runs);
     let shown = small.as_ref().map_or(replay, |small| &small.replay);

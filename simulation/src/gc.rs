@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::kubelet::Request;
 use crate::ledger::{Ledger, is_its, name};
 
-/// What it does next for a Job that is being deleted or gone, if anything.
+/// The garbage collector's next requests for a Job that is being deleted or gone.
 pub(crate) fn collect(ledger: &Ledger, job: &str) -> Vec<Request> {
     let Some(facts) = ledger.jobs.get(job) else { return Vec::new() };
     let has = |finalizer: &str| {

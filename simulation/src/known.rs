@@ -1,6 +1,6 @@
-//! Defects of the controller that are known. Plans leave out what brings them about, so that other defects show. Each
-//! has seeds whose plans, with the cause of this defect alone, still break a promise; once it is mended, it belongs to
-//! [`Defect::MENDED`], and any plan may bring it about.
+//! Known defects of the controller. Plans leave out their causes, so that other defects show. Each defect has
+//! seeds whose plans contain its cause alone and still break a promise. Once it is mended, it belongs to
+//! [`Defect::MENDED`], and any plan may contain its cause.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Defect {
     WrongShardLabel,
     /// A Job that cannot be decoded is taken for deleted.
     Undecodable,
-    /// One heartbeat whose connection hangs costs a replica all its shards.
+    /// If the connection of one heartbeat hangs, the replica loses all its shards.
     HungHeartbeat,
     /// After a restore of etcd, replicas write or read their Leases in a hot loop.
     RestoredEtcd,
@@ -32,8 +32,8 @@ pub enum Defect {
     RefusedDelete,
     /// A replica whose machine was suspended believes to own its shards for as long as before.
     SuspendedMachine,
-    /// A watch whose opening nobody answers is not tried again for a minute: shards that others release stay without
-    /// owner.
+    /// If the opening of a watch is not answered, the replica retries only after a minute. Shards that others
+    /// release meanwhile stay without owner.
     HungWatch,
 }
 
@@ -52,7 +52,7 @@ impl Defect {
         Self::HungWatch,
     ];
 
-    /// Those that are mended.
+    /// Mended defects, whose causes any plan may contain.
     pub const MENDED: &[Self] = &Self::ALL;
 
     /// Its name on the command line.
@@ -146,8 +146,8 @@ impl Defect {
                 vec![refuse(Refused::PodDeletes, 403, 40), user(UserAct::Suspend(true))]
             }
             Self::HungWatch => {
-                // One replica waits for an answer to its watches while the other hands everything over. Nobody has
-                // died, so nobody must wait for a Lease to expire.
+                // A replica waits for an answer to its watches while the other hands everything over. Both
+                // replicas live, so no take-over may wait for a Lease to expire.
                 plan.settings.without_owner = Duration::from_secs(20);
                 (plan.settings.replicas, plan.settings.shards) = (2, 1);
                 let requests = chance.number(1..=4) as u32;

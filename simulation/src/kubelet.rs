@@ -11,7 +11,7 @@ use crate::plan::{JobPlan, Plan};
 use crate::tenant;
 use crate::time::{EPOCH, Time};
 
-/// What a node does with a pod.
+/// An act of a node on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     /// Starts its container.
@@ -66,7 +66,7 @@ impl Containers {
         }
     }
 
-    /// Those of a Job of the tenant: of some of them, many fail.
+    /// Containers of a tenant's Job. In two Jobs of three, most of them fail.
     fn of_tenant(job: u32) -> Self {
         Self {
             failing_percent: if job.is_multiple_of(3) { 0 } else { 80 },
@@ -98,12 +98,12 @@ impl Kubelet {
         }
     }
 
-    /// etcd was restored: nodes report everything anew.
+    /// etcd was restored: nodes report all pods again.
     pub(crate) fn forget(&mut self) {
         self.stopping.clear();
     }
 
-    /// What is to be done with a pod that has just changed, and how much later.
+    /// The node's next act on a pod that has just changed, with its delay.
     pub(crate) fn changed(&mut self, uid: &str, pod: &PodFacts, created: bool) -> Option<(Duration, Duty)> {
         if !pod.exists() {
             return None;
@@ -167,7 +167,7 @@ impl Kubelet {
 }
 
 impl Kubelet {
-    /// A container that has failed is started again, if its Job wants that and nobody deletes the pod.
+    /// Restarts a failed container if its Job wants that and the pod is not being deleted.
     fn restart(
         &mut self,
         pod: &PodFacts,
@@ -190,7 +190,7 @@ pub(crate) fn restarts(pod: &Value) -> u64 {
     containers.filter_map(|container| container["restartCount"].as_u64()).sum()
 }
 
-/// A request of somebody other than a replica.
+/// A request of a client other than the replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: &'static str,
@@ -247,7 +247,7 @@ fn evicted(now: Time) -> Value {
     status
 }
 
-/// The condition of a pod that somebody disrupts.
+/// The condition of a disrupted pod.
 fn disrupted(now: Time) -> Value {
     json!({
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",

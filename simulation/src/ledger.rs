@@ -1,4 +1,4 @@
-//! What really happened: every Job and pod that ever existed in the world, and the fate of each.
+//! The true history of the world: every Job and pod that ever existed, and the fate of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -56,28 +56,28 @@ pub(crate) struct PodFacts {
     pub(crate) end: Option<End>,
     /// When it was created.
     pub(crate) created: Time,
-    /// When somebody deleted it.
+    /// When its deletion began.
     pub(crate) deleted: Option<Time>,
-    /// Whether that was a replica.
+    /// Whether a replica deleted it.
     pub(crate) by_replica: bool,
-    /// Whether that was a replica, which did not want to count it.
+    /// Whether a replica deleted it without intending to count it.
     pub(crate) removed: bool,
-    /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
-    /// else was deleting, as when its Job is scaled down.
+    /// When a replica removed the finalizer without recording the pod. This precedes a deletion by the
+    /// replica, or follows the deletion by another client, as when the Job is scaled down.
     pub(crate) disowned: Option<Time>,
-    /// Whether its Job had enough other pods then.
+    /// Whether its Job had enough other pods when it was disowned.
     pub(crate) surplus: bool,
-    /// Whether its Job had one pod too many then: a pod that was replaced has succeeded after all, and this is its
-    /// replacement, or was removed because the replacement could not be deleted.
+    /// Whether its Job had one pod too many when it was disowned, since a replaced pod had succeeded after
+    /// all. This pod is the replacement, or was removed because the replacement could not be deleted.
     pub(crate) superseded: bool,
-    /// Whether somebody else took our finalizer or labels off it.
+    /// Whether another client removed our finalizer or labels from it.
     pub(crate) meddled: bool,
     /// When it got the label of another shard than before.
     pub(crate) moved: Option<Time>,
     /// Whether it could not be read for a while.
     pub(crate) garbled: bool,
-    /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
-    /// counts again, with the controller built into Kubernetes, too.
+    /// Whether its Job selects it again after another client removed its labels. If a pod was counted,
+    /// released and adopted again, it counts again, as with the built-in controller.
     pub(crate) returns: bool,
 }
 
@@ -86,9 +86,9 @@ pub(crate) struct PodFacts {
 pub(crate) struct End {
     pub(crate) at: Time,
     pub(crate) succeeded: bool,
-    /// It ended by itself, before anybody deleted it.
+    /// It ended by itself, before its deletion.
     pub(crate) clean: bool,
-    /// It had lost the label of its shard by then: its Job hears of it once it has that again.
+    /// It had lost the label of its shard by then: its Job sees the end once the label is restored.
     pub(crate) hidden: bool,
 }
 
@@ -103,7 +103,7 @@ pub(crate) struct Ledger {
     pub(crate) leases: BTreeMap<String, Value>,
 }
 
-/// What a watch of the world shows.
+/// The kind of an object that the world watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Job,
@@ -124,7 +124,8 @@ pub(crate) struct Change {
 }
 
 impl Ledger {
-    /// Takes in a watch event, which a replica has caused or somebody else (`None`); returns what it means.
+    /// Applies a watch event and returns its meaning. `author`: the replica that caused it, or `None` for
+    /// another client.
     pub(crate) fn take_in(&mut self, now: Time, event: Value, author: Option<usize>) -> Option<Change> {
         let deleted = event["type"] == "DELETED";
         let created = event["type"] == "ADDED";
@@ -199,7 +200,7 @@ impl Ledger {
         facts.exists = !deleted;
         let suspended = object["spec"]["suspend"] == true;
         facts.suspended_since = suspended.then(|| facts.suspended_since.unwrap_or(now));
-        // Of a Job that ends or is being deleted, this condition stays as it is, in Kubernetes too.
+        // If a Job ends or is being deleted, this condition stays as it is, as in Kubernetes.
         let deleting = !object["metadata"]["deletionTimestamp"].is_null();
         facts.deleted = facts.deleted.or((deleted || deleting).then_some(now));
         let waits = suspended && !announced && !deleting && !has(&["Suspended"]);
@@ -243,7 +244,7 @@ impl Ledger {
             returns: false,
         });
         facts.gone = deleted.then(|| facts.gone.unwrap_or(now));
-        // The first Job stays: it may have counted the pod before somebody else took it.
+        // The first Job stays: it may have counted the pod before another controller took it.
         if facts.job.is_none() {
             facts.job = owner(&self.jobs, &object).map(str::to_owned);
             facts.owned = now;
@@ -274,8 +275,8 @@ impl Ledger {
         }
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));
         let is_recorded = job.is_some_and(|job| job.records(uid, facts));
-        // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it, or lets
-        // it go with its Job.
+        // If another client was deleting the pod, this ends it. A replica whose watch does not show the
+        // deletion yet scales down by it, or releases it with its Job.
         let is_of_leaving = job.is_some_and(|job| job.deleted.is_some());
         let goes_already = facts.deleted.is_some() && !facts.by_replica;
         let may_disown = !deleting || (goes_already && (is_surplus || is_of_leaving));
@@ -292,8 +293,8 @@ impl Ledger {
         facts.object = object;
     }
 
-    /// Whether a replica that has not heard of the end of a pod takes it for one too many: without it, its Job has as many
-    /// pods as it wants, and they were there before its end. Those that came later may be its replacements.
+    /// Whether a replica that has not seen the end of a pod considers it surplus: the Job has as many other
+    /// pods as it wants. Only pods from before the end count, since later ones may be its replacements.
     fn is_surplus(&self, uid: &str) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
         let Some((job, end)) = pod.job.as_ref().zip(pod.end) else { return false };
@@ -304,9 +305,10 @@ impl Ledger {
         others.filter(is_before).count() as u64 >= wanted
     }
 
-    /// Whether a pod that was being deleted when its replacement was created, which is this one or is still active, has succeeded
-    /// all the same. One pod is then too many. A replacement that is removed and that the API server refuses to delete still runs, so
-    /// another pod of the Job may be removed in its place, with the controller built into Kubernetes, too.
+    /// Whether a pod has succeeded although it was being deleted when its replacement was created. The
+    /// replacement is this pod, or another one that is still active: the Job has one pod too many. If the API
+    /// server refuses to delete a removed replacement, it still runs. Another pod of the Job may then be
+    /// removed in its place, as by the built-in controller.
     fn is_superseded(&self, now: Time, uid: &str) -> bool {
         /// A deletion follows the removal of the finalizer more quickly, unless it is refused or lost.
         const DELETED: Duration = Duration::from_millis(50);
@@ -341,7 +343,7 @@ impl JobFacts {
         let uncounted = &status["uncountedTerminatedPods"];
         let list = &uncounted[if end.succeeded { "succeeded" } else { "failed" }];
         let is_listed = list.as_array().is_some_and(|uids| uids.iter().any(|listed| listed == uid));
-        // Of an Indexed Job, indexes are recorded in place of successes.
+        // An Indexed Job records completed indexes in place of UIDs.
         is_listed || (end.succeeded && pod.index.is_some_and(|index| self.is_completed(index)))
     }
 }

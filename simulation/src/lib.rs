@@ -1,10 +1,10 @@
 //! The whole controller in a simulated world.
 //!
-//! Replicas run with all of their real code: rules, sharding, actors, watches, write gate. Three things are replaced,
-//! at one seam each: the clock (`actors::clock`, and tokio's paused time), the network
-//! (`cluster::transport`), and the API server, which is our embedded one, called in process. The world plays
-//! everybody else: users, nodes, the garbage collector; and it decides when each message arrives, if at all. All
-//! follows from one seed.
+//! Replicas run with all of their real code: rules, sharding, actors, watches, write gate. Three parts are
+//! replaced, at one seam each. The clock is `actors::clock` and tokio's paused time. The network is
+//! `cluster::transport`. The API server is our embedded one, called in process. The world plays all other
+//! clients: users, nodes, the garbage collector. It decides when each message arrives, if at all. All follows
+//! from one seed.
 
 mod agenda;
 mod chance;

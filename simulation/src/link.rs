@@ -15,27 +15,27 @@ pub(crate) struct Link {
     pub(crate) partitioned_until: Time,
     /// Connections fail at once until then.
     pub(crate) unreachable_until: Time,
-    /// Answers get lost until then, so many of 100.
+    /// Answers get lost until then, with this probability in percent.
     pub(crate) losing: (Time, u32),
-    /// Messages take so much longer until then.
+    /// Messages take this much longer until then.
     pub(crate) slow: (Time, Duration),
     /// Watches say nothing until then.
     pub(crate) watches_held_until: Time,
     /// Watches say everything twice until then.
     pub(crate) events_come_twice_until: Time,
-    /// Until then, the caches of its API server are behind by so much.
+    /// Until then, the caches of its API server are behind by this time.
     pub(crate) behind: (Time, Duration),
-    /// So many requests vanish, of heartbeats only or of all.
+    /// The number of requests that vanish: heartbeats only, or any.
     pub(crate) swallows: u32,
     pub(crate) swallows_heartbeats: bool,
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
     /// It arrives.
     At(Time),
-    /// It never arrives, and nobody is told.
+    /// It never arrives, and the sender gets no error.
     Vanishes,
     /// The connection breaks.
     Breaks,
@@ -47,7 +47,7 @@ impl Link {
         if now < self.behind.0 { self.behind.1 } else { Duration::ZERO }
     }
 
-    /// What becomes of a request that is sent at `sent`.
+    /// The fate of a request that is sent at `sent`.
     pub(crate) fn request<B>(&mut self, request: &Request<B>, sent: Time, chance: &mut Chance) -> Passage {
         let heartbeat = request.method() == Method::PUT && request.uri().path().contains("-replica-");
         if self.swallows > 0 && (heartbeat || !self.swallows_heartbeats) {
@@ -60,7 +60,7 @@ impl Link {
         self.pass(sent, chance)
     }
 
-    /// What becomes of an answer that is sent at `sent`.
+    /// The fate of an answer that is sent at `sent`.
     pub(crate) fn answer(&self, sent: Time, chance: &mut Chance) -> Passage {
         if sent < self.losing.0 && chance.percent(self.losing.1) {
             return if chance.percent(50) { Passage::Breaks } else { Passage::Vanishes };
@@ -68,7 +68,7 @@ impl Link {
         self.pass(sent, chance)
     }
 
-    /// When a piece of a watch arrives that its API server has so much later than others, after those before it.
+    /// When a piece of a watch arrives, after the pieces before it. `lag`: how late its API server is.
     pub(crate) fn piece(&self, sent: Time, lag: Duration, last: Time, chance: &mut Chance) -> Time {
         let begins = (sent + lag).max(self.watches_held_until).max(self.partitioned_until);
         (begins + self.delay(begins, chance)).max(last)

@@ -19,9 +19,9 @@ pub struct Log {
 pub struct Line {
     /// When.
     pub at: Time,
-    /// Whether it belongs to the story; else it is one of the many messages.
+    /// Whether it belongs to the story. All other lines are messages.
     pub is_story: bool,
-    /// Who did what.
+    /// The actor and the act.
     pub text: String,
 }
 

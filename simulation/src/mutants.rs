@@ -1,5 +1,5 @@
-//! Mutants: each deliberately broken variant of the controller must break a promise in one of the first seeds.
-//! One that lives shows what the simulator does not try or does not check.
+//! Mutants: each deliberately broken variant of the controller must break a promise in one of the first
+//! seeds. A surviving mutant shows a gap in the simulator's plans or checks.
 
 use std::fmt;
 use std::io;
@@ -67,8 +67,8 @@ pub fn first_seed(mutant: Mutant) -> u64 {
     }
 }
 
-/// Runs worlds of a mutant, from the seed `from` on, until one breaks a promise that the unbroken controller keeps
-/// there. `None` if it survives so many `seeds`.
+/// Runs worlds of a mutant, from the seed `from` on, until one breaks a promise that the unbroken controller
+/// keeps there. Returns `None` if the mutant survives all `seeds` worlds.
 pub fn hunt(mutant: Mutant, from: u64, seeds: u64) -> Option<Catch> {
     (from..from.saturating_add(seeds)).find_map(|seed| {
         let caught = replay(mutant, seed)?;
@@ -77,7 +77,7 @@ pub fn hunt(mutant: Mutant, from: u64, seeds: u64) -> Option<Catch> {
     })
 }
 
-/// What a mutant breaks in the world of one seed, if anything.
+/// The violation by a mutant in the world of one seed.
 fn replay(mutant: Mutant, seed: u64) -> Option<Catch> {
     violation(Some(mutant), seed).map(|violation| Catch { mutant, seed, violation })
 }
@@ -91,7 +91,7 @@ pub fn run_as(mutant: Option<Mutant>, plan: &Plan, keeps_log: bool) -> Outcome {
     with(mutant, || run(plan, keeps_log))
 }
 
-/// Does something with each mutant on so many threads. `each` gets the results as they come.
+/// Does `work` for each mutant, on this number of threads. `each` gets the results as they come.
 ///
 /// # Errors
 /// When the operating system gives no thread.
@@ -109,7 +109,7 @@ pub fn for_all<T: Send>(
             let (done, next, work) = (done.clone(), &next, &work);
             let worker = move || {
                 while let Some(mutant) = next() {
-                    // Nobody waits if `each` has panicked.
+                    // The receiver is gone if `each` has panicked.
                     let _ = done.send((mutant, work(mutant)));
                 }
             };

@@ -22,7 +22,7 @@ pub(crate) struct Sent {
     pub(crate) request: Request<Bytes>,
     /// Where the answer goes. Closed once the replica has given up; dropped, the connection breaks.
     pub(crate) reply: oneshot::Sender<Answer>,
-    /// Whether somebody waits for the answer.
+    /// The sender's wait for the answer.
     pub(crate) wait: Wait,
 }
 

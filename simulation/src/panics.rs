@@ -1,4 +1,4 @@
-//! Panics inside of worlds: nobody need read them on the terminal, and the world wants to know of each.
+//! Panics inside of worlds: kept off the terminal, and reported to the world.
 
 use std::cell::{Cell, RefCell};
 use std::panic;

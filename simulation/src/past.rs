@@ -1,4 +1,4 @@
-//! What the built-in controller has left: pods as it makes them, without any mark of ours.
+//! Pods that the built-in controller has left, without any mark of ours.
 
 use serde_json::{Value, json};
 use yardmaster::job::names::BUILT_IN_FINALIZER;
@@ -50,7 +50,7 @@ fn suffix(number: u32) -> String {
     (0..5).rev().map(letter).collect()
 }
 
-/// The ends of those that have succeeded, and the status that the built-in controller has written last.
+/// The ends of succeeded pods, and the last status of the built-in controller.
 pub(crate) fn ends(ledger: &Ledger, job: &JobPlan, uid: &str) -> Vec<Request> {
     let Some(past) = job.past else { return Vec::new() };
     let pods: Vec<_> = ledger.pods.iter().filter(|(_, pod)| pod.job.as_deref() == Some(uid)).collect();

@@ -1,5 +1,4 @@
-//! What happens in one world: which Jobs there are, what users do, and what breaks. A plan follows from its seed
-//! alone.
+//! The plan of a world: its Jobs, the acts of users, and the faults. A plan follows from its seed alone.
 
 mod extras;
 mod generate;
@@ -27,7 +26,7 @@ pub use self::tenant::{Claim, Dress, ShardMark, StatusEdge, TenantAct};
 /// The longest time for which a shard may be without owner: the lease, its detection, and the claim.
 pub(crate) const WITHOUT_OWNER: Duration = Duration::from_secs(45);
 
-/// One world.
+/// The plan of a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Seed of all chance in this world.
@@ -36,7 +35,7 @@ pub struct Plan {
     pub settings: Settings,
     /// The Jobs, in the order of their numbers.
     pub jobs: Vec<JobPlan>,
-    /// What users do and what breaks, by time.
+    /// Acts of users and faults, by time.
     pub steps: Vec<Step>,
 }
 
@@ -68,7 +67,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether a replica hears late of pods that other owners create.
+    /// Whether a replica sees the pods of other owners late.
     pub(crate) fn hears_late_of_others(&self, replica: usize) -> bool {
         self.all_own_all && self.lags.get(replica).is_some_and(|lag| lag.pods > Duration::ZERO)
     }
@@ -88,9 +87,9 @@ impl Settings {
 /// How late watches are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Those of Jobs.
+    /// Delay of watches of Jobs.
     pub jobs: Duration,
-    /// Those of pods.
+    /// Delay of watches of pods.
     pub pods: Duration,
 }
 
@@ -100,7 +99,7 @@ impl Lag {
     }
 }
 
-/// One Job.
+/// A planned Job.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
     /// Its name.
@@ -133,14 +132,14 @@ pub struct JobPlan {
     pub has_env: bool,
 }
 
-/// What the built-in controller has left of a Job.
+/// The pods of a Job that the built-in controller has left.
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
     /// Pods that still run.
     pub running: u32,
     /// Pods that have succeeded, and that are not counted.
     pub succeeded: u32,
-    /// How many of those that have succeeded are in `status.uncountedTerminatedPods`.
+    /// How many succeeded pods are in `status.uncountedTerminatedPods`.
     pub uncounted: u32,
 }
 
@@ -153,7 +152,7 @@ pub struct Step {
     pub act: Act,
 }
 
-/// What happens.
+/// An event of a plan.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// A user does something to a Job.
@@ -171,7 +170,7 @@ pub enum Act {
     Tenant(TenantAct),
 }
 
-/// What a user does to a Job.
+/// An act of a user on a Job.
 #[derive(Clone, Debug)]
 pub enum UserAct {
     /// Deletes it, with this propagation policy.
@@ -187,7 +186,7 @@ pub enum UserAct {
         /// Without a grace period.
         force: bool,
     },
-    /// Deletes those of its pods that have ended.
+    /// Deletes its ended pods.
     DeleteEnded,
     /// Deletes its pods with the condition that they are disrupted: a drained node.
     Evict {
@@ -232,14 +231,14 @@ pub enum UserAct {
     },
     /// Sets `spec.completions` and `spec.parallelism` to the same number, as an elastic Job allows.
     Resize(u32),
-    /// Somebody creates pods by hand that a Job with a selector of its own may adopt.
+    /// Pods are created by hand that a Job with a selector of its own may adopt.
     AddOrphans(u32),
     /// Another controller takes one of them.
     AdoptElsewhere {
         /// Which of the pods that there are then.
         nth: usize,
     },
-    /// Gives its pods a finalizer of somebody else, which goes away later.
+    /// A pod gets a foreign finalizer, which is removed later.
     HoldPod {
         /// Which of the pods that there are then.
         nth: usize,
@@ -248,7 +247,7 @@ pub enum UserAct {
     },
 }
 
-/// What breaks. Replicas are numbered from 0.
+/// A fault. Replicas are numbered from 0.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// A replica crashes, and starts again.
@@ -279,7 +278,7 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
-    /// Somebody sets the wall clock of a replica.
+    /// The wall clock of a replica is set.
     ClockStep {
         /// Which.
         replica: usize,
@@ -327,14 +326,14 @@ pub enum Fault {
         /// How much longer.
         extra: Duration,
     },
-    /// What watches show a replica comes late.
+    /// Watch events of a replica come late.
     HoldWatches {
         /// Which.
         replica: usize,
         /// For how long.
         time: Duration,
     },
-    /// What watches show a replica comes twice, as where a watch begins again a little earlier.
+    /// Watch events of a replica come twice, as when a watch resumes from a slightly earlier version.
     RepeatEvents {
         /// Which.
         replica: usize,
@@ -480,8 +479,8 @@ impl UserAct {
 }
 
 impl Plan {
-    /// How long a change may take until a replica has heard of it, if nothing is wrong with it but what
-    /// [`Fault::disturbs`] does not tell. `None` if there is such a thing.
+    /// The longest time until a replica knows of a change, while no fault of [`Fault::disturbs`] is active.
+    /// Returns `None` if the plan has other faults that may hide a change.
     pub(crate) fn settles(&self, replica: usize) -> Option<Duration> {
         const QUICK: Duration = Duration::from_secs(5);
         let deafens = |step: &Step| {
@@ -528,7 +527,7 @@ impl Fault {
             | Self::LoseReplies { replica, time, .. }
             | Self::HoldWatches { replica, time }
             | Self::Slow { replica, time, .. } => Some((Some(replica), time)),
-            // What comes a little late is no reason.
+            // Slightly late caches are no reason.
             Self::CachesBehind { replica, time, by } => {
                 (by > Duration::from_secs(5)).then_some((Some(replica), time + by))
             }

@@ -1,4 +1,4 @@
-//! What it takes to see a world again: its seed, and the part of the plan.
+//! The description of a world that can be run again: its seed, and the part of the plan.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub struct Replay {
     pub provoke: Option<Defect>,
     /// The known defects that its plan may bring about.
     pub with: Vec<Defect>,
-    /// What is left of its plan.
+    /// The part of its plan that is left.
     pub cut: Cut,
 }
 

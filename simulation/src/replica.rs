@@ -17,7 +17,7 @@ use yardmaster::telemetry::metrics::Metrics;
 use crate::network::{Outbox, Sent};
 use crate::time::{EPOCH, Time};
 
-/// One life of a replica: from its start to its end or crash.
+/// A life of a replica: from its start to its end or crash.
 pub(crate) struct Life {
     runner: SystemRunner,
     system: System,
@@ -89,7 +89,7 @@ impl Life {
                 tokio::select! {
                     biased;
                     () = sleep_until(target) => {}
-                    // What it sends at the same time goes together.
+                    // Gathers requests that it sends at the same time.
                     () = self.outbox.news() => sleep(TICK).await,
                 }
             }

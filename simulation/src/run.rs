@@ -1,4 +1,4 @@
-//! Running plans: one, or those of many seeds on all cores.
+//! Runs plans: a single one, or the plans of many seeds on all cores.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,9 +23,9 @@ pub(crate) const STACK: usize = 16 << 20;
 pub struct Finished {
     /// How it is seen again.
     pub replay: Replay,
-    /// What was to happen.
+    /// The plan that was run.
     pub plan: Plan,
-    /// What has happened.
+    /// The outcome of the first run.
     pub outcome: Outcome,
     /// Whether a second run had the same log, if there was one.
     pub repeats: Option<bool>,
@@ -51,8 +51,8 @@ pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
     }
 }
 
-/// Runs many worlds on so many threads, each in one thread; `twice`: each two times, to compare their logs. `each`
-/// gets them in the order of `replays`, whichever is done first, and may put an end to it.
+/// Runs many worlds on this number of threads, each in one thread. `twice`: runs each world two times and
+/// compares the logs. `each` gets the results in the order of `replays`, and may stop the run.
 ///
 /// # Errors
 /// When the operating system gives no thread.

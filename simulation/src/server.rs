@@ -22,7 +22,7 @@ use crate::time::{EPOCH, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WatchId(pub(crate) u64);
 
-/// What the API server answers.
+/// An answer of the API server.
 pub(crate) enum Reply {
     /// A whole answer.
     Whole(Response<Bytes>),

@@ -14,14 +14,14 @@ const FINEST: u32 = 64;
 pub struct Shrunk {
     /// How it is seen again.
     pub replay: Replay,
-    /// What it breaks.
+    /// The promise that it breaks.
     pub violation: Violation,
     /// How many worlds were tried.
     pub runs: u32,
 }
 
-/// Makes a world that breaks a promise smaller: takes away steps, Jobs and replicas, then shortens faults. Tries at
-/// most so many worlds. `None` if this world breaks nothing.
+/// Makes a world that breaks a promise smaller: removes steps, Jobs and replicas, then shortens faults. Tries
+/// at most `most_runs` worlds. Returns `None` if this world breaks nothing.
 pub fn shrink(replay: &Replay, most_runs: u32) -> Option<Shrunk> {
     let plan = replay.whole_plan();
     shrink_by(replay, &plan, most_runs, |plan| run_as(replay.mutant, plan, false).violation)
@@ -68,7 +68,7 @@ fn shrink_by(
     })
 }
 
-/// What is left of a plan.
+/// The part of a plan that is left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Small {
     steps: Vec<Kept>,
@@ -91,10 +91,10 @@ impl Small {
 struct Search<'a, F> {
     plan: &'a Plan,
     breaks: F,
-    /// What the whole plan breaks.
+    /// The promise that the whole plan breaks.
     promise: Option<Promise>,
     left: u32,
-    /// What the smallest plan so far breaks.
+    /// The violation by the smallest plan so far.
     best: Option<Violation>,
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_search_ends_with_its_runs_and_keeps_to_its_promise() {
         let plan = plan();
-        // With fewer than 20 steps something else is broken.
+        // With fewer than 20 steps, another promise is broken.
         let other = |plan: &Plan| {
             let steps = plan.steps.iter().filter(|step| step.at < Time::NEVER).count();
             violation(if steps < 20 { Promise::Runs } else { Promise::Ends })

@@ -8,7 +8,7 @@ use crate::log::{Line, Log};
 use crate::plan::{JobPlan, Lag, Plan};
 use crate::time::Time;
 
-/// The story, one line each; lines that repeat are told once, with their number. With the name of a Job, lines
+/// The story, line by line. Repeated lines are printed once, with their number. If `job` is a name, lines
 /// about other Jobs only are left out.
 pub fn story(log: &Log, job: Option<&str>) -> String {
     let mut story = String::new();
@@ -58,7 +58,7 @@ pub fn jobs_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What is going to happen, as an introduction to the story.
+/// Prints the plan as an introduction to the story.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = &self.settings;

@@ -18,21 +18,21 @@ const EXAMPLES: usize = 10;
 /// Sums over many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// What all worlds cost.
+    /// The cost of all worlds.
     pub all: Cost,
     /// Acts of users and faults that happened, by kind.
     pub acts: BTreeMap<String, u64>,
     /// Jobs, by what their conditions said, such as `Failed BackoffLimitExceeded`.
     pub reached: BTreeMap<String, u64>,
-    /// What worlds cost, by their numbers of replicas and of Jobs, such as `replicas: 2`.
+    /// The cost of worlds by their numbers of replicas and of Jobs, such as `replicas: 2`.
     pub costs: BTreeMap<String, Cost>,
-    /// What was broken.
+    /// The promises that were broken.
     pub broken: BTreeMap<Promise, Broken>,
     /// Worlds whose second run had another log.
     pub unlike: Vec<Replay>,
 }
 
-/// What worlds cost.
+/// The cost of worlds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Worlds.
@@ -131,7 +131,7 @@ fn variant(value: &impl fmt::Debug) -> String {
     text.chars().take_while(char::is_ascii_alphanumeric).collect()
 }
 
-/// What the conditions of all Jobs say, with the number of Jobs.
+/// The conditions of all Jobs, with the number of Jobs for each.
 pub(crate) fn reached(ledger: &Ledger) -> BTreeMap<String, u64> {
     let mut reached = BTreeMap::new();
     for job in ledger.jobs.values() {

@@ -1,4 +1,4 @@
-//! What the tenant of a world sends: its pods, and its Jobs.
+//! The objects that the tenant of a world creates: its pods, and its Jobs.
 
 use serde_json::{Value, json};
 use yardmaster::job::names::{
@@ -29,7 +29,7 @@ pub(crate) struct Named<'a> {
     pub(crate) owns: bool,
 }
 
-/// The controller that a pod names which claims a Job of somebody else.
+/// The controller that a pod names to claim a Job outside the tenant's namespace.
 pub(crate) fn claimed<'a>(job: &'a JobPlan, uid: &str, how: Claim) -> Named<'a> {
     let (namespace, name, owns) = match how {
         Claim::OtherNamespace => (TENANT, job.name.clone(), true),

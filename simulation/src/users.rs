@@ -65,7 +65,7 @@ pub(crate) fn uid_of<'a>(ledger: &'a Ledger, job: &JobPlan) -> Option<&'a str> {
     ledger.jobs.iter().find(|(_, facts)| is_it(facts)).map(|(uid, _)| uid.as_str())
 }
 
-/// The pod that a user picks among those that the Job has.
+/// The pod that a user picks among the pods of the Job.
 pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a str, &'a PodFacts)> {
     let pods: Vec<_> =
         ledger.pods.iter().filter(|(_, pod)| pod.exists() && pod.job.as_deref() == Some(job)).collect();
@@ -92,7 +92,8 @@ pub(crate) fn orphan(job: &JobPlan, number: u64) -> Request {
     Request { method: "POST", path: format!("/api/v1/namespaces/{}/pods", job.namespace), body }
 }
 
-/// What a user sends who does something to several pods, or in several requests. `None`: the act is one request.
+/// The requests of a user's act on several pods, or in several requests. Returns `None` if the act is one
+/// request.
 pub(crate) fn requests(ledger: &Ledger, uid: &str, act: &UserAct, now: Time) -> Option<Vec<Request>> {
     match act {
         UserAct::DeleteEnded => {
@@ -113,7 +114,7 @@ pub(crate) fn requests(ledger: &Ledger, uid: &str, act: &UserAct, now: Time) -> 
     }
 }
 
-/// What a user sends. `None` if there is nothing to do it to.
+/// The request of a user's act. Returns `None` if its target does not exist.
 pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<Request> {
     let uid = uid_of(ledger, job)?;
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name);
@@ -171,7 +172,7 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
     }
 }
 
-/// What a stranger sends who damages a Lease. `None` if there is none of this kind.
+/// The request with which a stranger damages a Lease. Returns `None` if no Lease of this kind exists.
 pub(crate) fn damage(ledger: &Ledger, kind: LeaseKind, nth: usize, how: LeaseDamage) -> Option<Request> {
     let mark = match kind {
         LeaseKind::Claim => "-shard-",

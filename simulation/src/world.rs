@@ -1,4 +1,5 @@
-//! The world: it lets replicas run, carries their messages, plays everybody else, and checks what they do.
+//! The world: it runs replicas, carries their messages, plays all other clients, and checks the replicas'
+//! acts.
 //!
 //! Everything happens in one thread. The world goes from one event to the next. Before it does, each replica runs up to
 //! that time on its own clock; what a replica sends earlier comes first. So the order of all messages is the
@@ -50,7 +51,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Who causes a change that nobody has asked for: what there is when the world begins, or begins anew.
+/// The cause of objects that exist when the world begins, or after a restore.
 const NOBODY: &str = "etcd";
 /// The message of a panic that a plan has asked for.
 const PANIC: &str = "a bug that the simulation has put in";
@@ -73,7 +74,7 @@ pub(crate) enum Event {
     Collect(String),
     /// The garbage collector looks at a pod whose owner does not exist.
     CollectPod(String),
-    /// Somebody else's finalizer goes away.
+    /// A foreign finalizer is removed.
     Unhold(String),
     /// Something rare ends.
     RareEnd(rare::End),
@@ -167,11 +168,11 @@ pub struct World {
     conditions: Conditions,
     /// Names of Jobs at whose next look the actor panics, and marks of shards.
     panics: Arc<Mutex<BTreeSet<String>>>,
-    /// Who causes what changes, if no replica does.
+    /// The cause of the current changes, if no replica causes them.
     caller: &'static str,
 }
 
-/// What is wrong with the API server.
+/// The faults of the API server that are active.
 #[derive(Default)]
 struct Conditions {
     down_until: Time,
@@ -185,9 +186,9 @@ struct Conditions {
     slow_reads: tenant::SlowReads,
 }
 
-/// What a world has come to.
+/// The outcome of a world.
 pub struct Outcome {
-    /// What went wrong, if anything did.
+    /// The first broken promise.
     pub violation: Option<Violation>,
     /// The log.
     pub log: Log,
@@ -291,7 +292,7 @@ impl World {
         }
     }
 
-    /// etcd was restored: the world looks at everything anew, and knows nothing for certain.
+    /// etcd was restored: the world drops its ledger and watches everything again.
     fn begin_anew(&mut self) {
         self.checks.doubt(self.now, &std::mem::take(&mut self.ledger));
         self.kubelet.forget();
@@ -344,7 +345,7 @@ impl World {
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
     /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
     fn restarts_replicas(&mut self) -> bool {
-        // Heartbeats that were under way when the backup was made, and those that could not be sent since.
+        // Delays of heartbeats that were in flight at the time of the backup, or could not be sent since.
         let slower = |restored: Time, age: Duration| {
             let delays = self.plan.steps.iter().filter_map(move |step| match step.act {
                 Act::Fault(Fault::Slow { time, extra, .. }) => {
@@ -390,7 +391,7 @@ impl World {
         until.min(reached)
     }
 
-    /// Takes in what has panicked in a replica that has just run up to this time. Returns whether anything has.
+    /// Records the panics of a replica that has just run up to this time. Returns whether there were any.
     fn take_panics(&mut self, replica: usize, at: Time) -> bool {
         let panics = panics::take();
         for panic in &panics {
@@ -513,7 +514,7 @@ impl World {
             let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
             left -= usize::from(leads);
             if leads && slot.leads && self.conditions.rare.panics() {
-                // Whoever is elected is told so again and again.
+                // A leader gets the message again at each election.
                 life.with(|replica| replica.lead(true));
             }
             if leads != slot.leads {
@@ -560,7 +561,7 @@ impl World {
     }
 }
 
-/// Builds a request of somebody other than a replica.
+/// Builds a request of a client other than the replicas.
 fn outside(request: &crate::kubelet::Request) -> Option<Request<Bytes>> {
     let content = match (request.method, request.path.ends_with("/status")) {
         ("PATCH", true) => "application/strategic-merge-patch+json",

@@ -14,7 +14,7 @@ use crate::compare;
 /// The server that a case runs on.
 struct Target {
     client: kube::Client,
-    /// `None` for an outside cluster.
+    /// Absent for an outside cluster.
     embedded: Option<ApiServer>,
 }
 
@@ -279,7 +279,7 @@ async fn read(response: http::Response<Body>) -> Result<Answer, String> {
 const SURPLUS: Duration = Duration::from_millis(200);
 
 /// Extends the timeout of streams with expected events. The recorded timeout can be too short on a busy
-/// machine. Such streams are read only until all expected events have arrived, so a longer timeout costs no
+/// machine. These streams are read only until all expected events have arrived, so a longer timeout costs no
 /// time.
 fn with_longer_timeout(request: http::Request<String>, expected: usize) -> http::Request<String> {
     if expected == 0 {

@@ -19,7 +19,7 @@ const CASES: &str = "tests/chart/alerts/yardmaster.yaml";
 const DASHBOARD: &str = "charts/yardmaster/files/dashboards/yardmaster.json";
 const RUNBOOKS: &str = "https://github.com/yardmaster-dev/yardmaster/blob/main/docs/runbooks.md#";
 
-/// What an operator is alerted about.
+/// The alerts of the chart.
 const ALERTS: [&str; 10] = [
     "YardmasterDown",
     "YardmasterShardsUnowned",

@@ -84,7 +84,8 @@ fn wrong_values_are_refused_by_the_name_of_the_field() {
     }
 }
 
-/// Whether a message names a field: by its whole path, or, if it is one too many, by that of the object that it is in.
+/// Whether a message names a field: by its whole path, or by its name in an object. The latter holds for
+/// fields that are not allowed.
 fn names(message: &str, field: &str) -> bool {
     let path =
         |field: &str| message.contains(field) || message.contains(&format!("/{}", field.replace('.', "/")));

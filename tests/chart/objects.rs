@@ -1,4 +1,4 @@
-//! What the rendered objects are: valid, the same as before, and of one mind.
+//! The rendered objects: valid, the same as before, and consistent.
 
 use std::process::Command;
 

@@ -12,7 +12,7 @@ use crate::tools::{Helm, text_of};
 pub(crate) const RELEASE: &str = "yard";
 pub(crate) const NAMESPACE: &str = "batch";
 
-/// Values that somebody may install the chart with.
+/// Values with which a user may install the chart.
 pub(crate) struct ValueSet {
     pub(crate) name: String,
     pub(crate) path: PathBuf,

@@ -1,4 +1,4 @@
-//! What a real API server says to the objects. It keeps none of them.
+//! The answers of a real API server to the objects. It keeps none of them.
 
 use std::path::Path;
 use std::process::Command;

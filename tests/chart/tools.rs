@@ -18,7 +18,7 @@ pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// One version of Helm.
+/// A version of Helm.
 pub(crate) struct Helm {
     name: &'static str,
     path: PathBuf,

@@ -123,7 +123,7 @@ fn schema_and_values_have_the_same_fields() {
     }
 }
 
-/// What a value may be, in a word or two.
+/// The type of a value, in a word or two.
 fn type_of(node: &Value) -> String {
     match &node["type"] {
         Value::String(name) => name.clone(),

@@ -82,7 +82,7 @@ impl Cluster {
     /// `PROGRAM controller` in replacement mode on this cluster.
     pub(crate) fn replica_of(&self, program: &OsStr, directory: &TempDir) -> std::process::Command {
         let mut command = start_of(program);
-        // Nobody reads its logs, and a full pipe would block it.
+        // The test does not read its logs, and a full pipe would block it.
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command.args(["controller", "--controller-name", REPLACEMENT, "--listen", "127.0.0.1:0"]);
         command.arg("--kubeconfig").arg(self.write_kubeconfig(directory.path()));

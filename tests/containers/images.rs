@@ -29,7 +29,7 @@ async fn an_image_says_what_to_run_unless_the_pod_does() {
 async fn a_container_waits_for_an_image_as_a_kubelet_says_it() {
     let Some(cluster) = Cluster::start().await else { return };
     let of = |image: &str, policy: &str| json!({"containers": [{"name": "main", "image": image, "imagePullPolicy": policy, "command": ["true"]}]});
-    // Nobody serves this port.
+    // No registry serves this port.
     cluster.create("unreachable", of("127.0.0.1:9/none:1", "IfNotPresent")).await;
     let message = cluster.waits("unreachable", "ErrImagePull").await;
     assert!(message.starts_with("Failed to pull image \"127.0.0.1:9/none:1\": "), "{message}");

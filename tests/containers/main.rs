@@ -104,7 +104,7 @@ impl Cluster {
         all.into_iter().map(text).collect()
     }
 
-    /// The events about a pod, once there are so many.
+    /// The events about a pod, once there are this many.
     async fn told(&self, name: &str, count: usize) -> Vec<[String; 4]> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// What the only container of a pod prints, which ends with success.
+    /// The output of a pod's only container, which ends with success.
     async fn prints(&self, name: &str, spec: Value) -> String {
         self.create(name, spec).await;
         self.prints_of(name).await

@@ -24,7 +24,7 @@ async fn pods_of_an_indexed_job_find_each_other_by_the_names_of_their_service() 
         )
         .unwrap()
     };
-    // One has a sandbox, since it has two containers.
+    // The first pod has a sandbox, since it has two containers.
     let mut beside = shell("exec sleep 600", json!({}));
     beside["name"] = "beside".into();
     let serve = "while true; do echo hello from $(hostname) | nc -l -p 29500; done";

@@ -1,4 +1,4 @@
-//! What a container finds, and how it ends.
+//! The environment of a container, and its end.
 
 use kube::api::DeleteParams;
 

@@ -60,7 +60,7 @@ pub(crate) fn port() -> u16 {
     })
 }
 
-/// What there is, by digest and by the names of images.
+/// The blobs by digest, and the manifests by the names of images.
 struct Blobs {
     by_digest: HashMap<String, (&'static str, Bytes)>,
     manifests: HashMap<String, String>,

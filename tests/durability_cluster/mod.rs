@@ -29,8 +29,8 @@ pub(crate) struct Cluster {
 
 impl DataDir {
     pub(crate) fn new() -> Self {
-        // A free port below the ephemeral range, which starts at 32768 or 49152: the system assigns it to no
-        // other process while the cluster is down.
+        // A free port below the ephemeral range, which starts at 32768 or 49152. So the system assigns it to
+        // no other process while the cluster is down.
         let addresses =
             std::iter::repeat_with(|| format!("127.0.0.1:{}", rand::random_range(20_000..32_000)));
         let listen = addresses.take(100).find(|address| TcpListener::bind(address).is_ok()).unwrap();

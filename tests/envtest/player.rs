@@ -82,7 +82,7 @@ impl Player {
         Self { known, pods, playing }
     }
 
-    /// What became of the pods of a Job.
+    /// The fates of the pods of a Job.
     pub(crate) fn fates(&self, job: &str) -> Fates {
         let mut fates = Fates::default();
         for (of, _, fate) in self.known.lock().unwrap().pods.values() {

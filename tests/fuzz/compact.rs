@@ -23,7 +23,7 @@ struct Expansion {
 }
 
 impl Expansion {
-    /// Whether there is room for so many bytes more.
+    /// Reserves this many bytes. Returns whether there is room for them.
     fn takes(&mut self, bytes: usize) -> bool {
         let fits = self.left > bytes;
         self.left = self.left.saturating_sub(bytes);

@@ -1,4 +1,4 @@
-//! What work costs the thread that does it: in CPU time and in memory, so that no other process matters.
+//! The cost of work for its thread: in CPU time and in memory, so that other processes do not matter.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +10,7 @@ use futures::{FutureExt as _, Stream, StreamExt as _};
 use rustix::time::{ClockId, clock_gettime};
 
 thread_local! {
-    /// CPU time of this thread that counts for nobody.
+    /// CPU time of this thread that does not count.
     static EXCUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

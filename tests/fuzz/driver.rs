@@ -20,7 +20,7 @@ const SHRINKING: Duration = Duration::from_secs(60);
 /// Maximum number of mutations that are kept as seeds for others.
 const POOL: usize = 256;
 
-/// What is fuzzed.
+/// A part of the program that is fuzzed.
 pub(crate) trait Target {
     /// The name of its corpus.
     const NAME: &str;

@@ -5,7 +5,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 
-/// The UID of the victim's Job, which Events and logs show to everybody.
+/// The UID of the victim's Job, which all users see in Events and logs.
 pub(crate) const VICTIM: &str = "11111111-1111-1111-1111-111111111111";
 /// UIDs of Jobs of the author's own.
 pub(crate) const OWN: [&str; 2] =
@@ -92,7 +92,7 @@ pub(crate) fn is_read(field: &str) -> bool {
     READ.contains(&field)
 }
 
-/// Times as an API server writes them, and as nobody does.
+/// Times as an API server writes them, and in forms that it never writes.
 const TIMES: [&str; 16] = [
     "1970-01-01T00:00:00Z",
     "2027-01-15T08:00:00Z",

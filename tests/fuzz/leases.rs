@@ -1,4 +1,4 @@
-//! Leases as anybody may write them, through the choice of who owns a shard.
+//! Leases with any content, through the choice of the owner of a shard.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ fn carry_out(coordinator: &mut Coordinator, actions: Vec<Action>, now: Duration)
     }
 }
 
-/// What two replicas write, in the order in which a third sees it.
+/// The writes of two replicas, in the order in which a third sees them.
 fn seed() -> Vec<u8> {
     let codec = LeaseCodec::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller");
     let (now, time) = (Timestamp::UNIX_EPOCH, Duration::from_secs(15));

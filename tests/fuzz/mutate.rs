@@ -102,7 +102,7 @@ pub(crate) fn bytes(input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> 
     out
 }
 
-/// Parts of protobuf messages at the edges: numbers, lengths, and tags that nobody writes.
+/// Parts of protobuf messages at the edges: unusual numbers, lengths, and tags.
 const WIRE: [&[u8]; 14] = [
     // Varints: the largest, the smallest signed one, -1 of 32 bits, one of too many bytes.
     b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

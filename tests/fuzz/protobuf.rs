@@ -14,7 +14,7 @@ use crate::{mutate, recorded};
 const KINDS: [(&str, &str); 4] =
     [("v1", "Pod"), ("batch/v1", "Job"), ("coordination.k8s.io/v1", "Lease"), ("v1", "Event")];
 
-/// What begins an object within a frame.
+/// The first bytes of an object within a frame.
 const MAGIC: &[u8] = b"k8s\0";
 
 struct Frames;
@@ -31,7 +31,7 @@ impl Target for Frames {
         let _ = read_frame(input, |message| PodDecoder::FROM_PROTOBUF.unwrap()(&pods, message));
         let object = input.windows(MAGIC.len()).position(|bytes| bytes == MAGIC).unwrap_or(0);
         let Ok(decoded) = decode_protobuf(&input[object..]) else { return Ok(()) };
-        // What is read can be written, unless it holds free-form JSON.
+        // If an object can be read, it can be written, unless it holds free-form JSON.
         let (version, kind) = (decoded["apiVersion"].as_str().unwrap(), decoded["kind"].as_str().unwrap());
         let mut stored = decoded.as_object().unwrap().clone();
         stored.remove("apiVersion");

@@ -14,7 +14,7 @@ use crate::driver::{Target, fuzz};
 use crate::mutate;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// What begins an object in protobuf.
+/// The first bytes of an object in protobuf.
 const MAGIC: &[u8] = b"k8s\0";
 const CONTENT_TYPES: [&str; 8] = [
     "application/json",

@@ -1,5 +1,5 @@
-//! A tenant whose Jobs and pods have hostile values, beside a victim whose Jobs must not notice: the whole controller in
-//! virtual time, over the embedded API server.
+//! A tenant whose Jobs and pods have hostile values, beside a victim whose Jobs must not suffer. The whole
+//! controller runs in virtual time, over the embedded API server.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ const REQUESTS: usize = 60;
 /// Most objects of the tenant.
 const OBJECTS: usize = 8;
 
-/// What a tenant stores: `{"wait": SECONDS, "listed": BOOL, "kind": "Job" | "Pod", "object": COMPACT}`.
+/// The steps of a tenant: `{"wait": SECONDS, "listed": BOOL, "kind": "Job" | "Pod", "object": COMPACT}`.
 struct Tenants;
 
 impl Target for Tenants {
@@ -103,7 +103,7 @@ impl Target for Tenants {
 /// An object that the tenant stores.
 pub(crate) struct Step {
     pub(crate) wait: Duration,
-    /// The watches of the controller begin anew, and list the object.
+    /// The watches of the controller start over, and list the object.
     pub(crate) listed: bool,
     pub(crate) plural: &'static str,
     pub(crate) object: Value,

@@ -32,7 +32,7 @@ const HEAD: usize = 2;
 /// Added to the format: the rest is a list.
 const LISTS: u8 = 4;
 
-/// An API server that gives the same answer to every request, but for streaming lists if it has none.
+/// An API server that gives the same answer to every request. If it has no streaming lists, it refuses them.
 struct Answer {
     pieces: Mutex<Vec<Bytes>>,
     content_type: &'static str,

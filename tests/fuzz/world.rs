@@ -1,5 +1,5 @@
-//! A controller with an embedded API server, the nodes of a victim, and objects that a tenant has stored, in virtual time
-//! and on one thread.
+//! A controller with an embedded API server, the nodes of a victim, and the objects of a tenant. All run in
+//! virtual time on one thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -40,7 +40,7 @@ const FORGETTING: Duration = Duration::from_secs(120);
 /// Most lines of [`Seen::sent`].
 const LINES: usize = 20_000;
 
-/// What happened in a world.
+/// The observations in a world.
 pub(crate) struct Seen {
     /// For each of the victim's Jobs, the seconds that it took, its status without times, and the number of its pods.
     pub(crate) victims: Vec<(u64, Value, usize)>,
@@ -81,7 +81,7 @@ impl World {
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let runner = System::with_tokio_rt(|| runtime);
         let (mut world, _replica) = runner.block_on(Self::start());
-        // What is allocated once for all Jobs is there before anything is measured.
+        // A first Job makes the allocations that all Jobs share, before anything is measured.
         runner.block_on(async {
             world.victim("first").await;
             world.pass(Duration::from_secs(30)).await;

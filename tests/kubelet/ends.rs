@@ -69,7 +69,7 @@ async fn a_pod_with_a_finalizer_shows_how_it_ended() {
 async fn children_end_with_their_container() {
     let cluster = Cluster::start().await;
     let (child, daemon) = (cluster.file("child"), cluster.file("daemon"));
-    // One child stays in the container's process group, one leaves it.
+    // The first child stays in the container's process group, the second leaves it.
     let script = format!(
         "sh -c 'echo $$ > {}; exec sleep 600' & setsid sh -c 'echo $$ > {}; exec sleep 600' & \
          until [ -s {0} ] && [ -s {1} ]; do sleep 0.05; done",
@@ -117,8 +117,8 @@ async fn a_dropped_kubelet_leaves_no_process() {
     server.shutdown().await;
 }
 
-/// Holds a lease on a file: whoever opens or executes it waits for up to 45 seconds, as for a disk that does not
-/// answer. Says `held`, and `asked` once somebody waits.
+/// Holds a lease on a file. If a process opens or executes it, the process waits for up to 45 seconds, as for
+/// a disk that does not answer. Says `held`, and `asked` once a process waits.
 const LEASE: &str = r#"
 import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, lambda *_: print("asked", flush=True))
@@ -136,7 +136,7 @@ struct Leased {
 }
 
 impl Leased {
-    /// `None` where this cannot be tried.
+    /// Returns `None` if python3 is missing.
     fn hold(file: &Path) -> Option<Self> {
         let mut python = Command::new("python3");
         python.args(["-c", LEASE]).arg(file).stdout(Stdio::piped());

@@ -165,7 +165,7 @@ async fn logs_of_all_pods_are_printed_by_index() {
         let (time, text) = line.split_once(' ').unwrap();
         assert!(text == "side" && time.parse::<jiff::Timestamp>().is_ok(), "{line}");
     }
-    // Of a Job that has ended, there is nothing to wait for.
+    // If the Job has ended, there is nothing to wait for.
     let followed = yard.logs(&["many", "-f", "--no-prefix"]).await;
     assert_eq!(followed.len(), 9, "{followed:?}");
 

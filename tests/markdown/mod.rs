@@ -1,4 +1,4 @@
-//! What the tests need to know of a page in Markdown.
+//! The parts of a Markdown page that the tests check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) struct Page {
 /// A code block.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// What stands behind the fence; empty for an indented block.
+    /// The info string of the fence; empty for an indented block.
     pub(crate) info: String,
     /// Its content.
     pub(crate) text: String,

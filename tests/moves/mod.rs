@@ -1,5 +1,5 @@
-//! Ways out: from beside to in place and back, uninstallation, and the roll back to an earlier revision, as
-//! docs/operations.md and docs/beside-or-in-place.md describe them, with the program as a process.
+//! Ways out: from beside to in place and back, uninstallation, and the roll back to an earlier revision.
+//! docs/operations.md and docs/beside-or-in-place.md describe them. The program runs as a process.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -28,7 +28,7 @@ impl Stage {
         command
     }
 
-    /// Creates Jobs, half of them Indexed, for the controller of this name, or for nobody by name.
+    /// Creates Jobs, half of them Indexed, for the controller of this name, or without `managedBy`.
     async fn create_jobs(&self, prefix: &str, managed_by: Option<&str>) {
         for number in 0..JOBS {
             let mode = if number % 2 == 0 { "Indexed" } else { "NonIndexed" };
@@ -110,7 +110,7 @@ async fn from_beside_to_in_place_no_pod_is_lost_or_doubled() {
     stage.create_endless("endless", Some(BESIDE)).await;
     stage.cluster.until_pods(JOBS * 2 + 2).await;
 
-    // Both run. New Jobs name nobody.
+    // Both run. New Jobs have no `managedBy`.
     let in_place = Background::start(&mut stage.in_place());
     stage.create_jobs("plain", None).await;
     stage.assert_exact("plain").await;
@@ -154,8 +154,8 @@ async fn from_beside_to_in_place_no_pod_is_lost_or_doubled() {
     stage.end().await;
 }
 
-/// A controller that shares no Lease with the release that has left stands for the built-in one: all that it
-/// knows is in Jobs and pods.
+/// A controller that shares no Lease with the former release stands for the built-in one. It knows only Jobs
+/// and pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn from_in_place_to_beside_no_pod_is_lost_or_doubled() {
     let stage = Stage::start().await;

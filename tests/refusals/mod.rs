@@ -15,7 +15,7 @@ use crate::settings;
 
 /// Waits until a condition holds.
 pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    // What is refused meanwhile is tried again after a minute at the latest.
+    // Refused requests are retried after a minute at the latest.
     let deadline = Instant::now() + 3 * PATIENCE;
     while !holds().await {
         assert!(Instant::now() < deadline, "still not: {what}");
@@ -69,7 +69,7 @@ fn active(count: i32) -> impl Fn(&Job) -> bool {
     move |job| job.status.as_ref().is_some_and(|status| status.active.unwrap_or(0) == count)
 }
 
-/// One pod can be adopted later, another is taken by another controller meanwhile.
+/// The first pod can be adopted later; another controller takes the second one meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_cannot_be_adopted_do_not_hold_their_job_back() {
     let cluster = Cluster::start().await;

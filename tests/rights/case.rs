@@ -162,7 +162,7 @@ impl Right {
         }
         let Self { group, resource, verb, .. } = self;
         let own = format!("cannot {verb} resource {resource:?} in API group {group:?} ");
-        // Who adopts a pod must be able to delete it.
+        // An adopter of a pod must have the right to delete it.
         let adoption = resource == "pods" && verb == "delete" && denial.message.contains("you can't delete");
         adoption || denial.message.contains(&own)
     }

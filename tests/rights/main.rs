@@ -1,10 +1,10 @@
 //! The chart's rights are exactly those that the controller needs: with them nothing is refused, and without any one of them
 //! something is.
 //!
-//! Helm renders the chart, and the real program runs with the rendered arguments as the rendered service account, on an
-//! embedded API server with RBAC and OwnerReferencesPermissionEnforcement. `.ci/install-tools` brings Helm; without it there
-//! is nothing to test, except in CI. With `YARDMASTER_KUBECONFIG`, the kubeconfig of an administrator, it runs on that
-//! cluster, too.
+//! Helm renders the chart. The real program runs with the rendered arguments, as the rendered service
+//! account. The embedded API server has RBAC and OwnerReferencesPermissionEnforcement. `.ci/install-tools`
+//! brings Helm; without it there is nothing to test, except in CI. With `YARDMASTER_KUBECONFIG`, the
+//! kubeconfig of an administrator, it runs on that cluster, too.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "../binary/mod.rs"]
@@ -46,7 +46,7 @@ fn chart() -> PathBuf {
     project("charts/yardmaster")
 }
 
-/// One feature gate.
+/// A feature gate.
 fn gate(name: &str, on: bool) -> BTreeMap<String, bool> {
     BTreeMap::from([(name.to_owned(), on)])
 }

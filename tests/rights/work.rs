@@ -1,4 +1,4 @@
-//! What the controller is to do: together it takes every right of the chart.
+//! Work for the controller, which together needs every right of the chart.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const REFUSED: &str = "rights-refused";
 /// The Job whose pods run while shards change hands.
 const INDEXED: &str = "indexed";
 
-/// What there is to do.
+/// The work for a case.
 pub(crate) struct Work {
     managed_by: Option<String>,
     gangs: bool,
@@ -94,7 +94,7 @@ impl Work {
         completes(client, "rights", name).await;
     }
 
-    /// A pod that nobody owns becomes one of the Job's two.
+    /// A pod without owner becomes one of the Job's two.
     async fn adopting(&self, client: &Client) {
         let labels = json!({"app": "adopting"});
         let annotations = json!({"yardmaster.dev/simulated-run-time": "2s"});

@@ -117,7 +117,7 @@ impl Yard {
         self.server.is_some()
     }
 
-    /// Starts so many replicas with the arguments of the case.
+    /// Starts this many replicas with the arguments of the case.
     pub(crate) fn join(&mut self, case: &Case, replicas: usize) {
         for number in 0..replicas {
             let log = || File::create(self.log(number)).unwrap();
@@ -136,7 +136,7 @@ impl Yard {
         self.directory.path().join(format!("replica-{number}.log"))
     }
 
-    /// What the replicas have logged.
+    /// The logs of the replicas.
     pub(crate) fn logs(&self) -> String {
         let text = |number| std::fs::read_to_string(self.log(number)).unwrap_or_default();
         (0..self.replicas.lock().unwrap().len()).map(text).collect()
@@ -176,7 +176,7 @@ impl Yard {
         }
     }
 
-    /// All refusals so far: of a real cluster, those that the replicas have logged.
+    /// All refusals so far. On a real cluster: the refusals that the replicas have logged.
     pub(crate) fn denials(&self) -> Vec<Denial> {
         let mut seen = self.seen.lock().unwrap();
         if let Ok(mut denials) = self.denials.try_lock() {

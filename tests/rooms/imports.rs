@@ -35,7 +35,7 @@ impl fmt::Display for Import {
     }
 }
 
-/// All files below a crate's `src` but those of tests.
+/// All files below a crate's `src`, except tests.
 pub(crate) fn read(src: &Path) -> Vec<Module> {
     let mut files = Vec::new();
     collect(src, &mut files);
@@ -138,9 +138,9 @@ impl<'ast> Visit<'ast> for Names {
         }
     }
 
-    /// Paths in types and expressions that begin with `crate`, `self` or `super`. Others begin with a name
-    /// that a `use` brings in, or with a crate, which the lists of rooms then miss: this project imports what
-    /// it uses.
+    /// Paths in types and expressions that begin with `crate`, `self` or `super`. Other paths begin with a
+    /// name that a `use` brings in, or with a crate. The lists of rooms miss the latter: this project imports
+    /// what it uses.
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         let first = segments.first().map(String::as_str);

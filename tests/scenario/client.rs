@@ -66,7 +66,7 @@ impl Api {
         Ok(Answer { code, body })
     }
 
-    /// GET. `None` if there is no such object.
+    /// GET. Returns `None` if there is no such object.
     pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>> {
         self.send(Method::GET, path, JSON, None).await?.found(path)
     }

@@ -5,7 +5,7 @@ use similar::TextDiff;
 
 use crate::scenario::indexes;
 
-/// A readable diff of the keys in `expected`. `None` if there is no difference.
+/// A readable diff of the keys in `expected`. Returns `None` if there is no difference.
 pub(crate) fn difference(expected: &Value, actual: &Value) -> Option<String> {
     let keys = expected.as_object()?;
     let differences = keys.iter().filter_map(|(key, expected)| {

@@ -1,4 +1,4 @@
-//! Intended differences between Yardmaster and the reference. Everything else must be the same.
+//! Intended differences between Yardmaster and the reference. All other values must be the same.
 
 use std::sync::LazyLock;
 

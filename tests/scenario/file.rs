@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::scenario::mode::Mode;
 
-/// One recorded situation.
+/// A recorded situation.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -40,7 +40,7 @@ struct RawScenario {
     _reference_writes: Map<String, Value>,
 }
 
-/// One step. Each ends before the next begins.
+/// A step. It ends before the next begins.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub(crate) enum Step {
@@ -290,7 +290,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Whether a step stops or starts the controller. Such a scenario cannot share it with others.
+    /// Whether a step stops or starts the controller. If so, the scenario cannot share it with others.
     pub(crate) fn needs_own_controller(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Controller { .. }))
     }

@@ -17,7 +17,7 @@ fn seconds_before(now: Timestamp, ago: i64) -> String {
 }
 
 impl Set {
-    /// A strategic merge patch of the pod's status. `None` if only a node is given.
+    /// A strategic merge patch of the pod's status. Returns `None` if only a node is given.
     pub(crate) fn status_patch(&self, pod: &Value, now: Timestamp) -> Option<Value> {
         let phase = self.phase.as_deref().unwrap_or_else(|| phase(pod));
         let mut status = Map::new();

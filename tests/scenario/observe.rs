@@ -297,7 +297,7 @@ fn workload_pattern(name: &str, jobs: [&str; 2]) -> Option<String> {
     })
 }
 
-/// `<workload>-<job>-pgt-0-<hash>` if the name has that form, else the name.
+/// `<workload>-<job>-pgt-0-<hash>` if the name has that form, otherwise the name.
 fn group_pattern(group: &Value, jobs: [&str; 2]) -> String {
     let template = "/spec/podGroupTemplateRef/workload";
     let workload = text(group, &format!("{template}/workloadName"));

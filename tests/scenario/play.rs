@@ -37,19 +37,20 @@ const AT_ONCE: usize = 64;
 /// The quiet time after which a state counts as final in the recordings.
 pub(crate) const RECORDED_QUIET: Duration = Duration::from_millis(2500);
 
-/// How much later a status may come that shows nothing but the start of a Job and the number of its active pods: while the API
+/// How much later a status may come that shows only the start of a Job and its active pods. While the API
 /// server is busy with other scenarios, a Job writes one in 5 s.
 const LATE_PROGRESS: Duration = Duration::from_secs(5);
 
-/// Longest time from a `pods` step to the end of one that follows after a sleep of less than a second: Kubernetes looks at pods
-/// a second after they have changed, and such a scenario shows what it sees then. A slow machine may take longer.
+/// Longest time between two `pods` steps with a sleep of less than a second, until the end of the second.
+/// Kubernetes looks at pods a second after they have changed, and such a scenario shows what it sees then. A
+/// slow machine may take longer.
 const WITHIN_A_SECOND: Duration = Duration::from_millis(750);
 /// How often a scenario is played at most, until no such step is late.
 const ATTEMPTS: usize = 10;
 
 const GANG: &str = "/apis/scheduling.k8s.io/v1alpha2";
 
-/// One replay of a scenario.
+/// A replay of a scenario.
 struct Player<'a> {
     scenario: &'a Scenario,
     mode: Mode,
@@ -139,7 +140,7 @@ impl Player<'_> {
                     break;
                 }
             }
-            // What was wrong before is wrong however late this is.
+            // An earlier mismatch counts, however late this step is.
             if is_late && mismatches.is_empty() {
                 return Err(Late);
             }
@@ -439,7 +440,8 @@ async fn at_once(requests: impl Iterator<Item = impl Future<Output = Result<()>>
     stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
 }
 
-/// Whether two states of a namespace are the same but for what the statuses of its Jobs say about their start and active pods.
+/// Whether two states of a namespace differ only in the start and the active pods in the statuses of its
+/// Jobs.
 fn differ_in_progress_only(right: &Value, actual: &Value) -> bool {
     let without_progress = |state: &Value| {
         let mut state = state.clone();

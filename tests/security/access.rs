@@ -1,5 +1,5 @@
-//! Who may come in: strangers on the same machine and in the network, web pages, and clients that want to keep
-//! others out.
+//! Access to the server: strangers on the same machine and in the network, web pages, and clients that want
+//! to keep others out.
 
 mod commands;
 mod flood;

@@ -94,7 +94,8 @@ async fn half_open_connections_do_not_stop_a_replica() {
     let attack: Vec<TcpStream> = (0..ATTACK)
         .map(|number| {
             let mut stream = TcpStream::connect_timeout(&at, PATIENCE).unwrap();
-            // Some send nothing, some half a request. Those that the replica has closed already cannot.
+            // Half of them send nothing, the others half a request. If the replica has closed a connection
+            // already, the write fails.
             let _sent =
                 if number % 2 == 0 { Ok(()) } else { stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x") };
             stream
@@ -166,7 +167,7 @@ async fn web_sites_do_not_read_what_is_for_this_host() {
             assert_eq!(code(at, path, &headers), expected, "{path} {headers:?}");
         }
     }
-    // Probes and metrics are for everybody.
+    // Probes and metrics need no rights.
     for path in ["/livez", "/healthz", "/metrics"] {
         assert_eq!(
             code(at, path, &[("Host", "10.1.2.3:8080"), ("Origin", "https://grafana.example")]),
@@ -178,8 +179,8 @@ async fn web_sites_do_not_read_what_is_for_this_host() {
     cluster.end().await;
 }
 
-/// An API server that knows an operator, who may read everything there is, a scraper, who may read metrics,
-/// and somebody without rights.
+/// An API server with three users: an operator, who may read everything, a scraper, who may read metrics, and
+/// a user without rights.
 async fn server_with_users() -> ApiServer {
     let user = |name: &str| User::service_account("default", name);
     let users: BTreeMap<_, _> =
@@ -237,7 +238,7 @@ async fn the_cluster_says_who_may_read_the_pages() {
             assert!(got == expected || starting, "{path} {token:?}: {got}");
         }
     }
-    // Without an API server to ask, nobody new is let in.
+    // Without an API server to ask, no new token is accepted.
     server.shutdown().await;
     assert_eq!(
         code(at, "/metrics", &[("Authorization", "Bearer token-of-operator")]),
@@ -281,7 +282,7 @@ async fn certificates_that_are_not_checked_make_few_lines() {
     assert_eq!(process.exit_code(), Some(0));
     let log = std::fs::read_to_string(log).unwrap();
     let lines = log.lines().filter(|line| line.contains("Server cert bypassed")).count();
-    // One in ten seconds; a busy machine takes its time.
+    // A warning in ten seconds; a busy machine takes its time.
     assert!((1..=8).contains(&lines), "{lines} lines: {log}");
     cluster.end().await;
 }

@@ -1,4 +1,4 @@
-//! What belongs to the user stays, pods stay in their folders, and no process outlives its cluster.
+//! The user's files stay, pods stay in their folders, and no process outlives its cluster.
 
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -444,7 +444,7 @@ fn nobody_else_starts_a_supervisor() {
 fn a_directory_of_another_user_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
-    // Another user's, whoever runs this.
+    // The directory belongs to another user, even if root runs this.
     if std::fs::create_dir(&data).is_ok() && std::os::unix::fs::chown(&data, Some(54_321), None).is_err() {
         std::fs::remove_dir(&data).unwrap();
         symlink("/usr", &data).unwrap();

@@ -1,4 +1,4 @@
-//! What strangers can and cannot do to the embedded cluster and to a controller.
+//! The access of strangers to the embedded cluster and to a controller.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a cluster prints: no secret, unless a terminal shows it.
+//! The output of a cluster: no secret, unless a terminal shows it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read};

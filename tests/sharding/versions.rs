@@ -1,4 +1,4 @@
-//! Replicas of two versions side by side, as during a rolling update and its roll-back:
+//! Replicas of two versions side by side, as during a rolling update and its roll-back.
 //! `YARDMASTER_PREVIOUS=PROGRAM cargo test --test sharding versions`, with the program of another version.
 
 use std::ffi::OsString;

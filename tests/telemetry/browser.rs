@@ -13,12 +13,12 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::binary::PATIENCE;
 
-/// One tab of a browser, which ends when this is dropped.
+/// A tab of a browser, which ends when this is dropped.
 pub(crate) struct Browser {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     session: String,
     next: u64,
-    /// What the page has complained about: exceptions, and violations of its security policy.
+    /// Complaints of the page: exceptions, and violations of its security policy.
     pub(crate) complaints: Vec<Value>,
     process: Child,
     _profile: TempDir,

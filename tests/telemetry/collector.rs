@@ -92,7 +92,7 @@ fn attribute(attributes: &[KeyValue], key: &str) -> Option<Value> {
 struct Store(Arc<Mutex<(Vec<Received>, Vec<String>)>>);
 
 impl Store {
-    /// Takes in an export with this `authorization` and path.
+    /// Stores an export with this `authorization` and path.
     fn take(&self, request: ExportTraceServiceRequest, authorization: Option<&str>, path: &str) {
         let mut store = self.0.lock().unwrap();
         store.1.push(format!("{path} {}", authorization.unwrap_or("-")));

@@ -1,4 +1,4 @@
-//! What operators see: traces, metrics, the page, logs.
+//! The telemetry for operators: traces, metrics, the page, logs.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,5 @@
-//! The page at `/` in a real browser: what it shows, how fast it follows, and that it takes nobody's word for code.
+//! The page at `/` in a real browser: what it shows, how fast it follows, and that it never runs a text as
+//! code.
 //!
 //! `YARDMASTER_UPDATE=1` takes the pictures of the documentation.
 
@@ -88,7 +89,7 @@ async fn names_and_messages_are_never_code() {
     let model = Model::hostile().await;
     browser.open(&model.url).await;
     browser.until("document.querySelectorAll('#job-rows tr').length > 0").await;
-    // What is planted is shown, as text.
+    // The planted code is shown as text.
     for place in ["#job-rows", "#replica-rows"] {
         browser.until(&format!("document.querySelector('{place}').textContent.includes('<img src=x')")).await;
     }

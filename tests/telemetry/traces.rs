@@ -50,7 +50,7 @@ fn unix(time: Timestamp) -> f64 {
     time.as_second() as f64
 }
 
-/// Fifty pods of an Indexed Job; one is deleted while it runs, which is a failure with a back-off; then the
+/// An Indexed Job has fifty pods. A running pod is deleted, which is a failure with a back-off. Then the
 /// replica hands the Job over.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_tells_a_jobs_whole_story() {
@@ -103,8 +103,7 @@ async fn until_replaced(cluster: &Cluster, failed: &Pod) {
     }
 }
 
-/// The spans without those that came twice: a pod that ends during a hand-over may be recorded by both owners, as
-/// one span.
+/// The spans without duplicates: if a pod ends during a hand-over, both owners may record it, as one span.
 fn distinct(spans: Vec<Received>) -> Vec<Received> {
     let mut distinct: HashMap<Vec<u8>, Received> = HashMap::new();
     for received in spans {
@@ -195,7 +194,7 @@ fn check_story(spans: &[Received], job: &Job, pods: &[Pod], victim: &Pod) {
 
     check_pods(spans, pods, victim);
     let left_out: i64 = [root, drain].iter().filter_map(|span| span.number("yardmaster.pods_left_out")).sum();
-    // One that ends during a hand-over may be left out by both owners.
+    // If a pod ends during a hand-over, both owners may leave it out.
     assert!(named(spans, "pod").len() as i64 + left_out >= 51, "all pods are shown or counted");
     check_calls(spans);
 }

@@ -9,7 +9,8 @@ use crate::exact::FINALIZERS;
 /// Seconds since the end of a container whose back-off is over.
 const PAST: u32 = 3_600;
 
-/// The draft of a plan whose picks are classes. `None` if the format has no such acts, or not so many Jobs.
+/// The draft of a plan whose picks are classes. Returns `None` if the format lacks its acts, or allows fewer
+/// Jobs.
 pub(super) fn draft(plan: &Plan, about: &str) -> Option<Value> {
     let created: Vec<usize> = (0..plan.jobs.len())
         .filter(|job| plan.acts().any(|what| *what == What::Create { job: *job }))

@@ -1,7 +1,8 @@
-//! What happened before a side came to rest: whether `status.active` said that pods are gone which were still active.
+//! The time before a side came to rest: whether `status.active` was too low for the pods that were still
+//! active.
 //!
-//! The API server gives all its objects versions in one order, so a status can be compared with the pods as they were
-//! when it was written.
+//! The API server gives all its objects versions in one order. So a status can be compared with the pods as
+//! they were when it was written.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +13,7 @@ enum Moment {
     Status { job: String, active: u64 },
 }
 
-/// What is known of a Job.
+/// The active pods and the last status of a Job.
 #[derive(Debug, Default)]
 struct JobActivity {
     /// Versions in which the active pods became so.

@@ -1,10 +1,10 @@
 //! `differ`: pairs of equal Jobs under two controllers on one API server. The same acts are played on both, and after
 //! each step their statuses, pods and Events are compared.
 //!
-//! The reference is the controller built into Kubernetes, which runs beside an API server given by its kubeconfig; on
-//! the embedded API server it is Yardmaster under another name. A [`plan`] follows from a seed. A [`pair`] plays it on
-//! two [`side`]s, which the [`mirror`] shows, and compares their [`state`]s. [`rules`] lists the differences that are
-//! meant, [`shrink`] makes plans smaller, [`draft`] turns them into scenarios.
+//! The reference is the controller built into Kubernetes, beside the API server of a kubeconfig. On the
+//! embedded API server, it is Yardmaster under another name. A [`plan`] follows from a seed. A [`pair`] plays
+//! it on two [`side`]s, which the [`mirror`] shows, and compares their [`state`]s. [`rules`] lists the
+//! intended differences, [`shrink`] makes plans smaller, [`draft`] turns them into scenarios.
 
 mod class;
 mod draft;

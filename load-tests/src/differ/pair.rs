@@ -37,7 +37,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Steps that are played once all Jobs have ended.
 const AFTER_THE_END: usize = 2;
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Clone, Debug)]
 pub(super) struct Played {
     /// The plan up to the last step that was played, with picks by class.
@@ -49,26 +49,26 @@ pub(super) struct Played {
     pub(super) shown: Option<Known>,
 }
 
-/// Who plays against the reference.
+/// The opponent of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opponent {
     Ours,
     /// Ours, where the reference gets the acts of the last step with pauses, each pod by itself.
     OursWithPauses(Pauses),
-    /// The reference once more: what differs then is chance.
+    /// The reference once more: a difference is then chance.
     Itself,
 }
 
 /// Where the reference gets a pause among the acts of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pauses {
-    /// After so many acts.
+    /// After this many acts.
     After(u32),
     Everywhere,
 }
 
 impl Pauses {
-    /// A pause at each place between so many acts, and one at all of them.
+    /// A pause at each place between these acts, and one at all places.
     pub(super) fn between(acts: usize) -> impl Iterator<Item = Self> {
         let places = u32::try_from(acts.saturating_sub(1)).unwrap_or(u32::MAX);
         let everywhere = (places > 1).then_some(Self::Everywhere);
@@ -132,7 +132,7 @@ impl Played {
         }
     }
 
-    /// What the reference came to after so many steps. Both sides are the reference if `both`.
+    /// The states of the reference after this many steps. Both sides are the reference if `both`.
     pub(super) fn of_reference(&self, steps: usize, both: bool) -> Vec<&State> {
         if self.plan.steps.len() != steps {
             return Vec::new();
@@ -232,7 +232,7 @@ impl<'a> Pair<'a> {
             })
             .collect();
         let began = tokio::time::Instant::now();
-        // One after the other: the API server must have them in the same order on both sides.
+        // Plays the acts in sequence: the API server must get them in the same order on both sides.
         for ((act, pods), turn) in step.0.iter().zip(chosen).zip(0..) {
             let pause = pauses.map_or(Duration::ZERO, |pauses| pauses.before(turn));
             tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into()) + pause).await;

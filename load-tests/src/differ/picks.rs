@@ -9,7 +9,7 @@ use super::class::Class;
 use super::plan::{Pick, Step, What};
 use super::side::applies;
 
-/// The acts of a step that apply where there are so many pods of each class, with their picks by class. No pod is
+/// The acts of a step that apply to these numbers of pods by class, with their picks by class. No pod is
 /// chosen twice.
 pub(super) fn pinned(step: &Step, mut left: BTreeMap<Class, u32>) -> Step {
     let apply = step.0.iter().filter_map(|act| {
@@ -42,7 +42,7 @@ fn choose(pick: &Pick, left: &BTreeMap<Class, u32>, applies: impl Fn(&Class) -> 
     }
 }
 
-/// Takes so many pods that fit.
+/// Takes up to `count` pods that fit.
 pub(super) fn take<'a>(
     left: &mut Vec<&'a Arc<Value>>,
     count: u32,

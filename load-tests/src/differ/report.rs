@@ -189,7 +189,7 @@ impl Report {
         Ok(page)
     }
 
-    /// Writes a draft of a scenario for each difference that the format can tell.
+    /// Writes a draft of a scenario for each difference that the format can express.
     pub(super) fn write_scenarios(&self, directory: &Path) -> Result<()> {
         std::fs::create_dir_all(directory)?;
         for story in self.stories.iter().filter(|story| story.verdict.starts_with("DIFFERENT")) {

@@ -1,4 +1,4 @@
-//! The differences that are meant: a closed list. Everything else is a fault of one of the two controllers.
+//! The intended differences: a closed list. All other differences are faults of one of the two controllers.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl Known {
         Self::Race,
     ];
 
-    /// What differs, and why.
+    /// The reason of the difference.
     pub(super) fn why(self) -> &'static str {
         match self {
             Self::OwnerRemovedFromTerminatingPod => {
@@ -165,7 +165,7 @@ fn without_end(events: Option<&str>) -> Vec<&str> {
     events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
 }
 
-/// Numbers of pods by their class without whether those have an owner that the Job no longer needs and that have lost their label.
+/// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
 fn without_owners(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| {
         let is_done = !class.is_active() && !class.tracked && !class.labelled;
@@ -229,8 +229,8 @@ fn is_active_during_backoff(played: &Played, difference: &Difference) -> bool {
     })
 }
 
-/// Whether the status of the reference is as it was before the last step, since pods are ready that it does not count
-/// as active: such a status is refused.
+/// Whether the status of the reference has stayed as it was before the last step. The API server refuses a
+/// status with more ready pods than active ones.
 fn is_stale(played: &Played, difference: &Difference, job: &str) -> bool {
     let Some(before) = played.last_before() else { return false };
     let fields = [Field::Conditions, Field::Succeeded, Field::Failed, Field::Active, Field::Ready];
@@ -250,7 +250,7 @@ mod tests {
     use crate::differ::plan::{Act, Plan, Step};
     use crate::differ::state::{Names, Objects};
 
-    /// A side with a Job and so many running pods.
+    /// A side with a Job and this many running pods.
     fn state(suspend: bool, status: &Value, running: usize) -> State {
         let job =
             json!({"metadata": {"name": "j1", "uid": "u"}, "spec": {"suspend": suspend}, "status": status});

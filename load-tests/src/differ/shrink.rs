@@ -22,7 +22,7 @@ const OPTIONS: [&str; 9] = [
 /// Options of its pods that may be left out.
 const POD_OPTIONS: [&str; 2] = ["initContainers", "nodeName"];
 
-/// Plans that are a little smaller, those that are much smaller first.
+/// Smaller plans, the largest cuts first.
 pub(super) fn candidates(plan: &Plan) -> Vec<Plan> {
     let mut all = Vec::new();
     all.extend(without_steps(plan));
@@ -49,7 +49,7 @@ pub(super) async fn smallest<T, F: Future<Output = Option<T>>>(
         if all.is_empty() || failed >= all.len() || runs == 0 {
             return (best, shown);
         }
-        // What failed before the last success most likely fails again, so it comes last.
+        // Candidates that failed before the last success most likely fail again, so they come last.
         let some = at_once.max(1).min(runs as usize).min(all.len() - failed);
         let tried: Vec<usize> = (0..some).map(|number| (from + number) % all.len()).collect();
         runs -= u32::try_from(some).unwrap_or(runs);

@@ -162,7 +162,7 @@ pub(super) fn applies(change: &Change, class: &Class) -> bool {
     }
 }
 
-/// The status that a kubelet would write. `None` if it would write none.
+/// The status that a kubelet would write. Returns `None` if it would write none.
 fn status(pod: &Value, change: &Change, now: Timestamp) -> Option<Value> {
     let second = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let begin = second(now - PAST);

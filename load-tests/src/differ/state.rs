@@ -18,7 +18,7 @@ const REPEATED: [&str; 2] = ["FailedCreate", "FailedDelete"];
 /// How clients begin the message of Events that they have combined.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What is compared, the weightiest first.
+/// The compared fields, the weightiest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) enum Field {
     Exists,
@@ -42,7 +42,7 @@ pub(super) enum Field {
     Events,
 }
 
-/// What is compared of one side.
+/// The compared state of a side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// Values by field and Job.
@@ -271,7 +271,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// What differs between two states. `None` if they are equal.
+    /// The difference between two states. Returns `None` if they are equal.
     pub(super) fn between(reference: &State, ours: &State) -> Option<Self> {
         let keys: BTreeSet<_> = reference.facts.keys().chain(ours.facts.keys()).collect();
         let dropped = |job: &str| {

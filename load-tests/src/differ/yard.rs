@@ -1,4 +1,4 @@
-//! What all pairs share: the API server, both controllers, and the mirror.
+//! The parts that all pairs share: the API server, both controllers, and the mirror.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -91,7 +91,7 @@ fn note(histogram: &mut Histogram<u64>, micros: i64, counts: bool) {
     }
 }
 
-/// The write as an act for a shard. `None` for refused writes, and for writes of other clients.
+/// The write as an act for a shard. Returns `None` for refused writes, and for writes of other clients.
 fn act(line: &Line, shards: &Shards) -> Option<(u32, Act)> {
     let replica = line.agent.strip_prefix("yardmaster/")?.split_once('(')?.1.strip_suffix(')')?;
     // A write without status lost its answer to a fault, and may have been carried out.
@@ -146,7 +146,8 @@ fn foreign_acts(acts: &[Act]) -> u64 {
             Some((holder, since)) if !act.claim && act.replica != *holder && act.received > since => {
                 foreign += 1
             }
-            // After a release, the owner counts as owner until the next claim. Nobody else may act before.
+            // After a release, the owner counts as owner until the next claim. No other replica may act
+            // before.
             _ if act.claim && owner.is_none_or(|(holder, _)| *holder != act.replica) => {
                 owner = Some((&act.replica, act.answered));
             }

@@ -204,7 +204,7 @@ impl Play<'_> {
             }
             Step::Kill => self.killed.extend(stage.fleet.kill(0).await),
             Step::Fault(fault) => {
-                // What was usual is known from the time before the fault.
+                // The time before the fault shows the usual pace.
                 self.drill.calm(stage, self.args.pause).await?;
                 self.drill.keep_up(from);
                 let record = self.drill.play(stage, fault).await?;

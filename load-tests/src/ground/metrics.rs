@@ -1,4 +1,4 @@
-//! What a Kubernetes API server says of itself in `/metrics`.
+//! The figures of a Kubernetes API server in its `/metrics`.
 
 use std::collections::BTreeMap;
 

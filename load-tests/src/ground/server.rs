@@ -37,7 +37,7 @@ pub(crate) struct Server {
     /// A user, if access is controlled by roles.
     user: Option<String>,
     address: SocketAddr,
-    /// `None` while it is down.
+    /// Absent while it is down.
     process: Option<Process>,
     starts: usize,
     /// Usage of processes that have ended.
@@ -103,7 +103,7 @@ impl Server {
     pub(crate) async fn resume(&mut self) -> Result<()> {
         self.starts += 1;
         self.is_full = false;
-        // A file of its own for each start tells when this one is reachable.
+        // Each start has a file of its own, which shows when this one is reachable.
         let kubeconfig = self.directory.join(format!("kubeconfig-{}", self.starts));
         let mut command = Command::new(std::env::current_exe()?);
         command
@@ -157,7 +157,7 @@ impl Server {
     /// the data directory, in bytes.
     pub(crate) fn fill_disk(&mut self) -> Result<u64> {
         let process = self.process.as_ref().context("the API server is down")?;
-        // What the server has removed since it was listed has no size.
+        // Files that the server has removed since the listing have no size.
         let sizes =
             std::fs::read_dir(self.data_dir())?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
         let largest = sizes.max().unwrap_or_default();
@@ -214,8 +214,8 @@ impl Server {
     }
 }
 
-/// A free port below the ephemeral range, which starts at 32768 or 49152: the system assigns it to no other
-/// process while the API server is down.
+/// A free port below the ephemeral range, which starts at 32768 or 49152. So the system assigns it to no
+/// other process while the API server is down.
 fn free_port() -> Result<u16> {
     let mut random = rand::rng();
     let mut ports = std::iter::repeat_with(|| random.random_range(20_000..32_000)).take(100);

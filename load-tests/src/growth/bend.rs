@@ -9,7 +9,7 @@ use super::sweep::{Figures, Sweep};
 /// A curve bends where one more costs this many times as much as it did where it was cheapest.
 const BEND: f64 = 1.5;
 
-/// What costs.
+/// A kind of cost.
 pub(super) struct Quantity {
     pub(super) name: &'static str,
     pub(super) of: fn(&Figures) -> f64,
@@ -30,7 +30,7 @@ pub(super) const QUANTITIES: [Quantity; 6] = [
 /// A bend.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Bend {
-    /// What bends.
+    /// The quantity that bends.
     pub(crate) quantity: String,
     /// The last size before the bend.
     pub(crate) after: u32,
@@ -74,7 +74,7 @@ impl Curve {
         None
     }
 
-    /// One sentence: what bends first, and where.
+    /// A sentence that names the first bend.
     pub(super) fn first_bend(&self) -> String {
         let (what, _) = self.sweep.nouns();
         let largest = self.points.last().map_or(0, |figures| figures.size);

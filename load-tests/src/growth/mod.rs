@@ -67,7 +67,7 @@ pub(crate) struct Growth {
     pub(crate) curves: Vec<Curve>,
 }
 
-/// One sweep.
+/// The figures of a sweep.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Curve {
     pub(crate) sweep: Sweep,

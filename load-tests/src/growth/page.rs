@@ -52,8 +52,8 @@ impl Curve {
         text
     }
 
-    /// The plot: of pods and Jobs the cost of each, relative to that where it is lowest; of replicas, which share one
-    /// load, that of all together, relative to that of the fewest.
+    /// The plot of costs. For pods and Jobs: the cost of each, relative to the lowest. For replicas, which
+    /// share one load: the cost of all together, relative to that of the fewest.
     pub(super) fn plot(&self) -> Result<String> {
         let is_shared = self.sweep == Sweep::Replicas;
         let lines = QUANTITIES.iter().map(|quantity| {

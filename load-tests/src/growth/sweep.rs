@@ -1,4 +1,4 @@
-//! What grows, and the run that measures one size.
+//! The sweeps, and the run that measures one size.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::stage::{CommonArgs, Stage};
 const RUN_TIME: SignedDuration = SignedDuration::from_millis(100);
 /// Most Jobs that share the pods.
 const JOBS: u32 = 20;
-/// One-pod Jobs per second while replicas are counted.
+/// The rate of Jobs with one pod each, per second, in the sweep of replicas.
 const FEW: f64 = 2.0;
 /// Time for shards to be balanced after the start of the last replica.
 const BALANCED: Duration = Duration::from_secs(5);
 
-/// What grows.
+/// The quantity that grows.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sweep {
@@ -44,7 +44,7 @@ impl std::fmt::Display for Sweep {
     }
 }
 
-/// The cost of one size: of all replicas together, if nothing else is said.
+/// The cost of one size: of all replicas together, unless a field says otherwise.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
 pub(crate) struct Figures {
     /// Number of replicas, pods or Jobs.
@@ -68,7 +68,7 @@ pub(crate) struct Figures {
 }
 
 impl Sweep {
-    /// What grows, in the plural and in the singular.
+    /// The unit of the sweep, in the plural and in the singular.
     pub(super) fn nouns(self) -> (&'static str, &'static str) {
         match self {
             Self::Replicas => ("replicas", "replica"),
@@ -144,7 +144,7 @@ impl Figures {
         }
     }
 
-    /// One line, for the terminal.
+    /// A line for the terminal.
     pub(super) fn line(&self, sweep: Sweep) -> String {
         let Self { size, wall_s, requests, cpu_s, exact, .. } = self;
         let verdict = if *exact { "exact" } else { "NOT EXACT" };

@@ -64,7 +64,7 @@ struct Simulated {
     uid: Box<str>,
     job: Box<str>,
     containers: Box<[(Box<str>, Box<str>)]>,
-    /// `None`: until it is released.
+    /// Without it, the pod runs until it is released.
     run_time: Option<Duration>,
     exit_code: u8,
     started: Timestamp,

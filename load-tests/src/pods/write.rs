@@ -21,7 +21,7 @@ const ACCEPT: &str = "application/vnd.kubernetes.protobuf, application/json";
 pub(super) enum Done {
     Started(Key),
     Ended(Ended),
-    /// Refused for good: the pod is gone.
+    /// Refused without retry: the pod is gone.
     Refused(Key),
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Ended {
     pub(super) failed: bool,
 }
 
-/// One write: a pod and its new status.
+/// A pod and its new status.
 struct Write {
     key: Key,
     body: Bytes,
-    /// `None` if the pod starts to run.
+    /// Present if the pod ends, absent if it starts to run.
     ended: Option<Ended>,
 }
 
@@ -81,14 +81,15 @@ impl Writers {
         ending
     }
 
-    /// The next finished write. `None` if none is in flight.
+    /// The next finished write. Returns `None` if none is in flight.
     pub(super) async fn next(&mut self) -> Option<Done> {
         // A write neither panics nor is aborted, so no result is lost.
         self.flying.join_next().await.and_then(Result::ok)
     }
 }
 
-/// Retries a write until the API server accepts it (`true`) or refuses it for good (`false`).
+/// Retries a write until the API server accepts it (`true`), or answers with a client error other than 429
+/// (`false`).
 async fn write_with_retries(client: &kube::Client, key: &str, body: Bytes) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");

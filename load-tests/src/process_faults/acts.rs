@@ -1,4 +1,4 @@
-//! What each kind of fault does.
+//! The act of each kind of fault.
 
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FILLER: usize = 512 << 10;
 const FILLERS: usize = 400;
 
-/// What a fault has done.
+/// The observed effect of a fault.
 pub(super) struct Act {
     /// The process or connection.
     pub(super) target: String,
-    /// What was seen of the fault itself.
+    /// Observations of the fault itself.
     pub(super) observed: String,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct DrillArgs {
     pub(crate) webhook_timeout: Duration,
 }
 
-/// Faults under way.
+/// Faults in progress.
 pub(crate) struct Drill {
     pub(super) args: DrillArgs,
     pub(super) random: SmallRng,
@@ -140,7 +140,7 @@ impl Drill {
         }
     }
 
-    /// What happened.
+    /// The records of all faults.
     pub(crate) fn into_records(self) -> Vec<Record> {
         self.records
     }

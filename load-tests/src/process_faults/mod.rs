@@ -64,7 +64,7 @@ impl ProcessFault {
         }
     }
 
-    /// What must be there for it.
+    /// The setup that it needs.
     fn setup(self) -> Setup {
         let default = Setup::default();
         match self {
@@ -78,7 +78,7 @@ impl ProcessFault {
         }
     }
 
-    /// What must be there for all of these.
+    /// The setup that all of these need.
     pub(crate) fn setup_of(faults: &[Self]) -> Setup {
         faults.iter().map(|fault| fault.setup()).fold(Setup::default(), |all, one| Setup {
             storage: if one.storage == Storage::Disk { Storage::Disk } else { all.storage },

@@ -1,4 +1,4 @@
-//! What is known of a fault afterwards.
+//! The records of played faults.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,16 +17,16 @@ pub(crate) struct Record {
     pub(crate) at_s: f64,
     /// Its own length, in seconds.
     pub(crate) lasted_s: f64,
-    /// Seconds from its begin until work was done as promptly as before and running replicas owned all shards.
-    /// `None`: not within three minutes after its end.
+    /// Seconds from its begin until work was done as promptly as before and running replicas owned all
+    /// shards. Absent if that took more than three minutes after its end.
     pub(crate) recovered_after_s: Option<f64>,
     /// Shards that have another owner than before.
     pub(crate) shards_moved: usize,
-    /// What was seen of the fault itself.
+    /// Observations of the fault itself.
     pub(crate) observed: String,
 }
 
-/// One line: what, when, and how long.
+/// A line with the fault, its begin, its length and the recovery.
 impl std::fmt::Display for Record {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { fault, target, at_s, lasted_s, shards_moved, observed, .. } = self;

@@ -1,4 +1,4 @@
-//! One connection through a proxy.
+//! A connection through a proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ enum Direction {
 /// A piece, and when it arrives.
 type Piece = (Instant, Bytes);
 
-/// What both directions of a connection know.
+/// The state that both directions of a connection share.
 #[derive(Clone)]
 struct Link<'a> {
     mode: watch::Receiver<Mode>,
@@ -91,7 +91,7 @@ impl Link<'_> {
         }
     }
 
-    /// Waits for a mode. The mode is [`Mode::Close`] once nobody can change it any more.
+    /// Waits for a mode. The mode is [`Mode::Close`] once the proxy is gone.
     async fn until(mut self, wanted: impl Fn(Mode) -> bool) -> Mode {
         self.mode.wait_for(|mode| wanted(*mode)).await.map_or(Mode::Close, |mode| *mode)
     }
@@ -129,7 +129,7 @@ impl Link<'_> {
             if mode == Mode::Swallow {
                 self.shared.swallowed.fetch_add(count as u64, Ordering::Relaxed);
                 if count == 0 {
-                    // The other side does not hear of the end either.
+                    // The other side does not see the end either.
                     std::future::pending::<()>().await;
                 }
                 continue;
@@ -178,8 +178,8 @@ impl Link<'_> {
 /// The content type of TLS records with application data.
 const APPLICATION_DATA: u8 = 23;
 
-/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`. Of TLS only that it is
-/// used can be told.
+/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`. For TLS,
+/// only its use is visible.
 pub(super) fn request(piece: &[u8]) -> Option<String> {
     if piece.first() == Some(&APPLICATION_DATA) {
         return Some("TLS".into());

@@ -37,7 +37,7 @@ pub(crate) struct Report {
     pub(crate) writes_per_pod: f64,
     /// CPU time of all replicas per completion, in milliseconds.
     pub(crate) cpu_ms_per_pod: f64,
-    /// Cost of the API server. Of a Kubernetes API server, what it says of itself: that of all its clients.
+    /// Cost of the API server. A Kubernetes API server reports the cost of all its clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) api_server: Option<ApiServerCost>,
     /// Percentiles in milliseconds.
@@ -180,8 +180,8 @@ impl Env {
 }
 
 impl Controller {
-    /// A replica's figures. `writes` are from the API server's record. Without one, those of the replica are
-    /// used.
+    /// A replica's figures. `writes` are from the API server's record. Without a record, the replica's own
+    /// count is used.
     pub(crate) fn new(cost: Cost, writes: Option<Writes>) -> Self {
         let writes = writes.unwrap_or(cost.counters.writes);
         Self {

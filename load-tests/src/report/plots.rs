@@ -18,7 +18,8 @@ const NAME_HEIGHT: i32 = 18;
 const AXIS_HEIGHT: i32 = 50;
 /// Text and axes: readable on white and on dark pages. Plots have no background of their own.
 const TEXT: RGBColor = RGBColor(118, 118, 118);
-/// Colours of lines: those of Okabe and Ito that people with any colour vision can tell apart, on white and on dark pages.
+/// Colours of lines, by Okabe and Ito: distinct for people with any colour vision, on white and on dark
+/// pages.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -237,7 +238,7 @@ fn apart(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
         name.y = name.y.max(free);
         free = name.y + NAME_HEIGHT;
     }
-    // Those at the bottom of the plot would leave it.
+    // Moves names at the bottom up again, so that they stay in the plot.
     let mut free = SIZE.1.cast_signed() - AXIS_HEIGHT;
     for name in names.iter_mut().rev() {
         name.y = name.y.min(free);

@@ -1,5 +1,6 @@
-//! `take-over`: replicas start where the controller built into Kubernetes has just been switched off. All its pods
-//! are there, and none carries a mark of Yardmaster. Nobody may create or delete a pod, and all counts must be exact.
+//! `take-over`: replicas start where the controller built into Kubernetes has just been switched off. All its
+//! pods are there, and none carries a mark of Yardmaster. Replicas must neither create nor delete a pod, and
+//! all counts must be exact.
 
 mod past;
 

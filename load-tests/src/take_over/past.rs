@@ -1,5 +1,5 @@
-//! What the controller built into Kubernetes leaves: Jobs in all states of their counting, and pods without any mark of
-//! Yardmaster.
+//! The objects that the built-in controller leaves: Jobs in all states of their counting, and pods without
+//! any mark of Yardmaster.
 
 use serde_json::{Value, json};
 
@@ -40,13 +40,13 @@ pub(crate) enum Stage {
     Counted,
     /// Succeeded; the status records that, but does not count it yet.
     Recorded,
-    /// Succeeded, and nobody has noticed.
+    /// Succeeded, and not yet seen by a controller.
     Ended,
     /// Running.
     Running,
 }
 
-/// One Job and its pods.
+/// A Job and its pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past {
     number: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// The Jobs that share so many pods.
+    /// The Jobs that share these numbers of pods.
     pub(crate) fn of(jobs: u32, [running, finished, uncounted]: [u32; 3]) -> Vec<Self> {
         let share = |all: u32, number: u32| all / jobs + u32::from(number < all % jobs);
         let job = |number| Self {

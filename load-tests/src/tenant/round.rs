@@ -27,7 +27,8 @@ use crate::stage::{CommonArgs, Setup};
 const AT_HAND_OVER: usize = 4;
 /// Time in which requests are counted while only the tenant is active.
 const QUIET: Duration = Duration::from_secs(1);
-/// Such times in a row without too many requests. On a busy machine a loop may pause in a single one.
+/// Consecutive times of [`QUIET`] without too many requests. On a busy machine, a loop may pause in a single
+/// one.
 const CALM: u32 = 2;
 /// Time between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(50);

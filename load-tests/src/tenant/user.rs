@@ -109,12 +109,12 @@ impl Tenant {
         job
     }
 
-    /// Creates an object. `None` if it is refused.
+    /// Creates an object. Returns `None` if it is refused.
     pub(super) async fn create(&self, kind: &str, object: &Value) -> Option<Value> {
         self.create_at(&collection(&self.namespace, kind), object).await
     }
 
-    /// Creates an object of any kind. `None` if it is refused.
+    /// Creates an object of any kind. Returns `None` if it is refused.
     pub(super) async fn create_at(&self, path: &str, object: &Value) -> Option<Value> {
         self.write(Request::post(path), object).await
     }

@@ -124,7 +124,8 @@ impl Rules {
         PAGE.max(self.noise * NOISES_OF_A_PAGE)
     }
 
-    /// Latencies during the attack: at most twice those without it, or more by noise or by the API server's own time.
+    /// Checks latencies during the attack: at most twice the baseline, or the baseline plus noise or the API
+    /// server's own time.
     pub(super) fn slower(&self, baseline: &Phase, during: &Phase) -> Vec<String> {
         self.compare(baseline, during, 2.0, "during the attack")
     }
@@ -158,7 +159,8 @@ impl Rules {
             .then(|| format!("{} MiB of memory after the attack, {} before", after >> 20, before >> 20))
     }
 
-    /// Requests: so many in a second, and ten for each write of the tenant.
+    /// Checks the rate of requests: the limit is a base, the requests that are due, and ten for each write of
+    /// the tenant.
     pub(super) fn too_many_requests(
         &self,
         requests_per_s: f64,

@@ -63,13 +63,13 @@ pub(crate) struct WebhooksArgs {
 struct Speed {
     /// From the first to the last.
     whole: f64,
-    /// After the first quarter, in which the controller learns how many the API server takes at a time.
+    /// After the first quarter, in which the controller adapts its window to the API server.
     steady: f64,
 }
 
 impl Speed {
-    /// The speed at which `all` pods were created, from their numbers at these times, in seconds; `None` if they were
-    /// not, or too quickly to tell.
+    /// The speed at which `all` pods were created, from their numbers at these times, in seconds. Returns
+    /// `None` if they were not created, or too quickly to measure.
     fn of(looks: &[(f64, u64)], all: u64) -> Option<Self> {
         let (end, _) = looks.iter().find(|(_, pods)| *pods >= all)?;
         let open = looks.iter().find(|(_, pods)| *pods >= all / 4)?;
@@ -194,7 +194,7 @@ impl WebhooksArgs {
         Ok((stage.finish("webhooks").await?.report, figures))
     }
 
-    /// The Jobs whose pods nobody admits.
+    /// The Jobs whose pods no webhook admits.
     fn failing(&self) -> Result<Wave> {
         let mut wave = self.tenants()?.waves.swap_remove(0);
         wave.name = "failing".into();
@@ -230,7 +230,7 @@ impl Admission {
         }
     }
 
-    /// The webhooks of another API server are taken away. Those of the embedded one end with it.
+    /// Removes the webhooks from another API server. The webhooks of the embedded one end with it.
     async fn end(self, stage: &Stage) -> Result<()> {
         match self {
             Self::Real(webhooks) => webhooks.end(&stage.client).await,

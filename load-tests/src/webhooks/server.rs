@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Webhooks {
-    /// Starts a webhook of each kind, and tells the API server of them.
+    /// Starts a webhook of each kind, and registers them at the API server.
     pub(crate) async fn start(
         client: &kube::Client,
         name: &str,

@@ -220,7 +220,7 @@ fn job() -> impl Strategy<Value = Value> {
     })
 }
 
-/// One to three Jobs.
+/// Lists of one to three Jobs.
 pub fn several() -> impl Strategy<Value = Vec<Value>> {
     vec(job(), 1..4)
 }

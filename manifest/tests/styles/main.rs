@@ -1,4 +1,4 @@
-//! One Job, in all styles that programs write: PyYAML, Go's `yaml`, Helm, jq, Python's and Go's `json`. All are the same object.
+//! The same Job in all styles that programs write: PyYAML, Go's `yaml`, Helm, jq, Python's and Go's `json`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod jobs;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use yardmaster_manifest::Source;
 
-/// What a file is read as.
+/// The objects that are read from a file.
 fn read(text: &[u8]) -> Result<Vec<Value>, String> {
     let source = Source::new(text);
     let told = |error: yardmaster_manifest::SyntaxError| format!("{}: {error}", source.position(error.at));

@@ -147,7 +147,7 @@ fn block(indicator: char, text: &str, lines: impl Iterator<Item = String>, inden
         1 => "",
         _ => "+",
     };
-    // What begins with space needs to say how much of it is indentation.
+    // If a text begins with space, a hint says how much of it is indentation.
     let hint = if text.trim_start_matches('\n').starts_with([' ', '\t']) || text.starts_with('\n') {
         "2"
     } else {

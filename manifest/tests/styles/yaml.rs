@@ -53,7 +53,7 @@ pub fn style() -> impl Strategy<Value = Style> {
     )
 }
 
-/// The objects in a style. What it leaves open, such as the quotes of a text, follows from the seed.
+/// The objects in a style. The seed decides on the rest, such as the quotes of a text.
 pub fn print(objects: &[Value], style: Style, seed: u64) -> String {
     let mut printer = Printer { style, chance: seed | 1, out: String::new() };
     for (number, object) in objects.iter().enumerate() {
@@ -72,7 +72,7 @@ pub fn print(objects: &[Value], style: Style, seed: u64) -> String {
     printer.out
 }
 
-/// What is deepest inside, so that continued lines are further inside than anything.
+/// Extra indentation of continued lines, so that they are deeper than everything around them.
 const INNER: usize = 2;
 
 struct Printer {
@@ -82,7 +82,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// One of several ways, each as probable.
+    /// Chooses one of several ways, each as probable.
     fn choose(&mut self, ways: u64) -> u64 {
         // Xorshift: good enough to vary styles.
         self.chance ^= self.chance << 13;
@@ -130,7 +130,7 @@ impl Printer {
         self.out.push_str(&" ".repeat(indent));
     }
 
-    /// A key. One that does not fit a line stands after `? `.
+    /// A key. If it does not fit a line, it stands after `? `.
     fn key(&mut self, key: &str, indent: usize) {
         if key.len() > 100 || key.contains('\n') || self.choose(20) == 0 {
             self.out.push_str("? ");

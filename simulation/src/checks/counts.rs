@@ -67,7 +67,7 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     )
 }
 
-/// What is wrong with the counts of a Job that goes on: they are ahead of what has happened.
+/// Checks the counts of an unfinished Job: they must not exceed the pods that have ended.
 pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
     let job = ledger.jobs.get(uid).filter(|job| !job.meddled)?;
     let slack = Slack::of(plan, job);
@@ -99,7 +99,7 @@ impl<'a> Slack<'a> {
         Self { plan, job, ends_early }
     }
 
-    /// How long news of what happens at this time may take to reach those who act for the Job.
+    /// How long an event at this time may take to reach the replicas that act for the Job.
     fn news(self, at: Time) -> Duration {
         self.plan.news_take(at, &self.job.replicas)
     }
@@ -137,7 +137,8 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
             }
             continue;
         }
-        // Of an elastic Job, indexes beyond its completions do not count, and those that were are forgotten.
+        // If an elastic Job has fewer completions, the indexes beyond do not count, and their pods are
+        // forgotten.
         let forgotten = |index| indexed && pod.end.is_some_and(|end| job.forgets(index, end.at));
         let is_beyond = |index: u32| {
             succeeded
@@ -148,12 +149,12 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
             continue;
         }
         let matches = matches && !pod.index.is_some_and(forgotten);
-        // Of an index, one success counts.
+        // Only one success of an index counts.
         let index = pod.index.filter(|_| indexed && succeeded);
         let key = index.map_or(number, |index| index as usize);
         possible.insert(key);
-        // One owner has counted a pod. Another, which has not heard that it is no longer selected, or could not read that it was
-        // released, records it again.
+        // If an owner has counted a pod, another one may record it again. It has not seen yet that the pod is
+        // no longer selected, or could not read that it was released.
         let returns = pod.returns || (slack.others_act() && (pod.meddled || pod.garbled));
         again += u64::from(returns && index.is_none());
         if matches {
@@ -163,21 +164,22 @@ fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
     (certain.len() as u64, possible.len() as u64 + again)
 }
 
-/// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
+/// Whether a scale-down removed a pod that had ended, before the replica could see its end.
 fn is_unheard(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
     pod.by_replica && job.touched.is_some() && pod.end.is_some() && is_deleted_early(pod, news)
 }
 
-/// Whether news of the end of a pod may not have come when its deletion was decided, if it has ended at all.
+/// Whether the end of a pod was still unseen when its deletion was decided, if it has ended at all.
 fn is_deleted_early(pod: &PodFacts, news: impl Fn(Time) -> Duration) -> bool {
     let is_early = |end: Time, deleted: Time| deleted <= end || deleted.since(end) < news(end);
     pod.end.zip(pod.deleted).is_none_or(|(end, deleted)| is_early(end.at, deleted))
 }
 
-/// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
-/// replica had not heard of it yet, nor that somebody was deleting it. The controller built into Kubernetes does it in this
-/// order, too. A Job has one pod too many if somebody has changed it, if a pod that it has replaced succeeds after all, or if
-/// others act for it, who have created pods of which this replica had not heard.
+/// Whether a replica removed the finalizer of a surplus pod before it could know of the pod's end. A lost
+/// answer may delay the deletion that follows until the pod has ended. Or the pod had ended, and the watch
+/// showed neither its end nor its deletion yet. The built-in controller uses the same order. A Job has a
+/// surplus pod if a user has changed it, or if a pod that it has replaced succeeds after all. With other
+/// owners, it also has one if they have created pods that this replica had not seen.
 fn is_disowned(pod: &PodFacts, job: &JobFacts, others_act: bool, news: impl Fn(Time) -> Duration) -> bool {
     let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news(end.at));
     let is_too_many = job.touched.is_some() || pod.superseded || (others_act && pod.surplus);
@@ -198,8 +200,8 @@ pub(super) fn may_be_lost(
 fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let job = slack.job;
     let news = |at| slack.news(at) + slack.plan.removals_wait();
-    // What a replica removes before it announces the end does not count, however it ends.
-    // Another owner, who has not heard that the Job was suspended, counts what that one removes of a Job that fails then.
+    // If a replica removes a pod before it announces the end, the pod does not count, however it ends.
+    // Exception: another owner that has not seen the suspension counts such a pod of a Job that fails then.
     let heard = |at: Time| if slack.others_act() { at + slack.news(at) } else { at };
     let deleted_in_time =
         job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| heard(at) < announced));
@@ -215,7 +217,7 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
         // It may have ended just before.
         return (end.clean && end.succeeded == succeeded).then_some(false);
     }
-    // What ends after the end was announced may come too late, and so may what somebody took away.
+    // A pod that ends after the announcement may come too late. So may a pod that was taken from the Job.
     let in_time = job.announced.is_none_or(|announced| end.at + slack.later(end.at) < announced);
     // An adoption that was refused at first holds up no end.
     let adopted_late = job.announced.is_some_and(|announced| pod.owned >= announced);
@@ -246,9 +248,9 @@ mod tests {
 
     const NEWS: Duration = Duration::from_secs(5);
 
-    /// What a replica does not count of a Job with this parallelism, one of whose three pods has succeeded at 10 s, was
-    /// deleted by a user at 11 s, and lost its finalizer to a replica at this time. `since`: when the other pods were
-    /// created.
+    /// Whether a replica need not count a success in a Job of this parallelism with three pods. The first pod
+    /// succeeded at 10 s, and a user deleted it at 11 s. A replica removed its finalizer at `released`.
+    /// `since`: when the other pods were created.
     fn is_excused(parallelism: u64, released: u64, since: u64, is_recorded: bool) -> bool {
         let at = |secs| Time::ZERO + Duration::from_secs(secs);
         let event = |kind: &str, object: Value| json!({"type": kind, "object": object});
@@ -282,7 +284,8 @@ mod tests {
         may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], false, |_| NEWS)
     }
 
-    /// What is wrong with a Job of three pods, one of which has succeeded, that counts so many, and lists so many more.
+    /// Whether the counts are ahead for a Job of three pods with one success. `succeeded`: its count;
+    /// `listed`: its uncounted pods.
     fn is_ahead(succeeded: u64, listed: &[&str], is_elastic: bool) -> bool {
         let event = |kind: &str, object: Value| json!({"type": kind, "object": object});
         let mut ledger = Ledger::default();

@@ -13,8 +13,8 @@ use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
 use crate::time::Time;
 
-/// What is wrong with a pod that a replica has just created. `lag`: how long what a user has done at a time may take to
-/// reach that replica.
+/// Checks a pod that a replica has just created. `lag`: the longest time until that replica knows of a user's
+/// act.
 pub(super) fn check(
     plan: &Plan,
     ledger: &Ledger,
@@ -40,12 +40,12 @@ pub(super) fn check(
     if !settled {
         return None;
     }
-    // Other replicas act for the same Job, so a replica learns late of what they have done, too.
+    // Other replicas act for the same Job, so a replica sees their acts late, too.
     let others_act = plan.settings.all_own_all;
-    // A request may have been under way for long: what the network delays, nobody takes back.
+    // A request may have been in flight for long: no replica can take back a delayed request.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
-    // A user has put the label of another shard on a pod, and the owner of that shard gives it back. Until it has, and the
-    // watch shows that, an owner of the Job's shard that has come meanwhile does not know of the pod.
+    // If a user gives a pod the label of another shard, the owner of that shard restores the label. Until the
+    // watch shows that, a new owner of the Job's shard does not know of the pod.
     let shards = ShardCount::new(plan.settings.shards).unwrap_or_default();
     let own = shards.shard_of(job_uid).to_string();
     let is_away = |other: &PodFacts| other.shard_label().is_some_and(|label| label != own);
@@ -65,7 +65,7 @@ pub(super) fn check(
     Some(format!("replica-{} creates {} {what}", author.replica, pod.name().1))
 }
 
-/// What the network delays for longer, nobody takes back.
+/// If a creation is in flight for longer, its replica cannot take it back.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// A pod that was just created, and the others of its Job.
@@ -98,7 +98,7 @@ impl Creation<'_> {
         self.others_act && self.others().any(was_before)
     }
 
-    /// What is wrong with the number of pods. `knows`: whether the replica had to know what happened at a time.
+    /// Checks the number of pods. `knows`: whether the replica had to know of events at this time.
     fn is_beside(&self, knows: impl Fn(Time) -> bool) -> Option<String> {
         if self.is_again(self.pod) {
             return None;
@@ -107,7 +107,8 @@ impl Creation<'_> {
         let waits_for_end = spec["podReplacementPolicy"] == "Failed";
         let holds_place =
             |other: &PodFacts| other.is_active() || (waits_for_end && other.exists() && other.end.is_none());
-        // One that is adopted while the creation is on its way, or long on its way: then one of both is removed.
+        // If the other pod was adopted after this creation was sent, or created long after, one of both is
+        // removed.
         let is_later = |other: &PodFacts| match other.owned > other.created {
             true => other.owned > self.sent_at,
             false => other.created.since(self.sent_at) > ON_ITS_WAY,
@@ -125,14 +126,15 @@ impl Creation<'_> {
             .others()
             .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
             .filter(|other| !self.may_lose(other))
-            // That of a pod that is gone only the status shows, of which one of several owners hears late.
+            // If a pod is gone, only the status shows its success, and each of several owners sees a status
+            // late.
             .filter(|other| other.exists() || !self.others_act || other.deleted.is_some_and(&knows))
             .count() as u64;
         (active + succeeded >= completions)
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
     }
 
-    /// What is wrong with a pod that its Job gets while it could adopt another one, which was there before the Job was.
+    /// Checks that the Job gets no new pod while it could adopt a pod that is older than the Job.
     fn is_beside_orphan(&self, ledger: &Ledger) -> Option<String> {
         if self.others_act || self.plan.hinders(self.sent_at) || self.plan.refuses_any(self.sent_at) {
             return None;
@@ -151,13 +153,13 @@ impl Creation<'_> {
         orphans.find(is_only_its).map(|pod| format!("beside {}, which the Job may adopt", pod.name().1))
     }
 
-    /// What is wrong with a pod at this index. `knows`: whether the replica had to know what happened at a time.
+    /// Checks a pod at this index. `knows`: whether the replica had to know of events at this time.
     fn at_index(&self, index: u32, knows: impl Fn(Time) -> bool) -> Option<String> {
-        // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
+        // If an elastic Job shrinks below an index, it forgets the pods of that index.
         let is_known = |other: &&PodFacts| !other.meddled && !self.job.forgets(index, other.created);
         let at_index_before = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
         let at_index = || at_index_before().filter(|other| other.exists());
-        // Of several owners, one may have removed it, since it was too many or its Job had failed.
+        // Another owner may have removed it as surplus, or since its Job had failed.
         let is_lost =
             |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
         let has_succeeded =
@@ -178,10 +180,10 @@ impl Creation<'_> {
         self.is_exhausted(index, failed())
     }
 
-    /// What is wrong with a pod at an index at which these have failed.
+    /// Checks a pod at an index with these failed pods against `backoffLimitPerIndex`.
     fn is_exhausted<'a>(&self, index: u32, failed: impl Iterator<Item = &'a PodFacts>) -> Option<String> {
-        // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
-        // has removed as one too many, as in Kubernetes.
+        // Each pod carries the number of failures before it. As in Kubernetes, the number is lost with a pod
+        // that was taken from the Job, or that the Job has removed as surplus.
         let is_uncounted = |other: &PodFacts| {
             !other.exists() && other.end.is_some_and(|end| end.succeeded) && !self.job.is_completed(index)
         };

@@ -1,4 +1,4 @@
-//! What `podFailurePolicy` demands for a pod, read from the Job as users see it.
+//! The consequences of `podFailurePolicy` for a pod, read from the Job as users see it.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub(super) enum Consequence {
     Count,
 }
 
-/// What follows from the failure of a pod, which has failed.
+/// The consequence of a failed pod.
 pub(super) fn consequence(job: &JobFacts, pod: &PodFacts) -> Consequence {
     let rules = job.object["spec"]["podFailurePolicy"]["rules"].as_array();
     let first = rules.into_iter().flatten().find(|rule| matches(rule, &pod.object));

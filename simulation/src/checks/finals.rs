@@ -17,7 +17,7 @@ use crate::world::Slot;
 /// How long everything must be at rest.
 pub(super) const QUIET: Duration = Duration::from_secs(20);
 
-/// What has not come to its end yet.
+/// Returns the first part of the world that has not come to rest.
 pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
     if let Some(number) = slots.iter().position(|slot| slot.life.is_none() || slot.frozen) {
         return Some(format!("replica-{number} does not run"));
@@ -68,9 +68,10 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
     ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {long:?}", job.name().1))
 }
 
-/// Until when faults that have begun keep the pods of a Job from being removed, and the Job from being `Suspended`. The API
-/// server may ask replicas to wait (429), and a Job that cannot be read is read again after pauses of up to 10 s.
-/// A creation that is not answered may still come about: it is waited for as long as a webhook may take.
+/// Until when the faults so far may delay the removal of a Job's pods, and its condition `Suspended`. The API
+/// server may ask replicas to wait (429). If a Job cannot be decoded, replicas read it again after pauses of
+/// up to 10 s. An unanswered creation may still succeed: a replica waits for it as long as a webhook may
+/// take.
 pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
     /// 30 s for the answer, and some until the request that vanishes is sent.
     const UNANSWERED: Duration = Duration::from_secs(35);
@@ -89,7 +90,7 @@ pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
     plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)
 }
 
-/// Whether a Job is this controller's, and nobody makes it do what cannot be predicted.
+/// Whether a Job is this controller's, and outside the tenant's namespace.
 pub(super) fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
     if is_in_namespace(&job.object) {
         return false;
@@ -103,7 +104,7 @@ pub(super) fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
 
 /// A Job of another controller that should long be deleted because of its TTL.
 fn outlives_ttl(plan: &Plan, now: Time, job: &JobFacts) -> bool {
-    /// What is longer does not end in any world.
+    /// Longer TTLs do not expire in any world.
     const LONGEST: u64 = 600;
     let Some(finished) = job.finished.filter(|_| is_anothers(plan, job)) else { return false };
     let ttl = job.object["spec"]["ttlSecondsAfterFinished"].as_u64().filter(|ttl| *ttl <= LONGEST);
@@ -124,7 +125,7 @@ pub(super) fn check(
     restored: Option<Time>,
     phantoms: usize,
 ) -> Option<(Promise, String)> {
-    // Also those that are deleted since.
+    // Deleted Jobs count, too.
     let is_certain = |job: &JobFacts| restored.is_none_or(|restored| job.first_seen() > restored);
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.finished.is_some()) {
         let differs =
@@ -134,7 +135,7 @@ pub(super) fn check(
         }
     }
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        // Each of several owners knows those failed pods only that it has counted.
+        // Each of several owners knows only the failed pods that it has counted.
         let too_many = || too_many_kept(plan, ledger, uid, job).filter(|_| !plan.settings.all_own_all);
         let broken = is_ours(plan, job).then(|| too_many().or_else(|| spared(plan, ledger, uid, job)));
         if let Some(broken) = broken.flatten() {
@@ -146,16 +147,18 @@ pub(super) fn check(
             .life
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
-        // A replica learns of an end or a deletion a little later.
+        // A replica sees an end or a deletion a little later.
         let heard = |at: Time| now > at + 2 * plan.settings.lag();
-        // A tenant's Job goes on for as long as its pods have finalizers of somebody else, and its pods run again if it writes so.
+        // A tenant's Job goes on as long as its pods have foreign finalizers. Its pods run again if the
+        // tenant writes so.
         let goes_on = |job: &String| {
             let job = ledger.jobs.get(job).filter(|job| job.exists);
             job.is_some_and(|job| !job.finished.is_some_and(heard))
         };
         let is_live = |pod: &&PodFacts| match pod.gone {
             None => pod.is_tracked() || runs_again(pod) || pod.job.as_ref().is_some_and(goes_on),
-            // Of several owners, one deletes a pod by name that has lost its labels. No watch shows that it is gone.
+            // If one of several owners deletes a pod that has lost its labels, no watch of the others shows
+            // the deletion.
             Some(gone) => !heard(gone) || plan.settings.all_own_all && pod.meddled,
         };
         let live = ledger.pods.values().filter(is_live).count() as i64;
@@ -166,13 +169,14 @@ pub(super) fn check(
     None
 }
 
-/// Whether the pod has ended, and somebody has written that it runs.
+/// Whether the pod has ended, and a later write says that it runs.
 fn runs_again(pod: &PodFacts) -> bool {
     let phase = &pod.object["status"]["phase"];
     pod.end.is_some() && phase != "Succeeded" && phase != "Failed"
 }
 
-/// Failed pods that are counted and should be gone. Nobody looks for those with the label of no shard until a shard is claimed.
+/// Checks that a Job keeps no more failed pods than its limit. Pods without a valid shard label do not count:
+/// replicas look for them only when they claim a shard.
 fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     let limit = job.object["metadata"]["annotations"]["yardmaster.dev/failed-pods-limit"].as_str()?;
     let limit: usize = limit.parse().ok()?;

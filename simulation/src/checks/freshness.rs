@@ -1,5 +1,6 @@
-//! `active` and `ready` of a status are no older than ten seconds where nothing is wrong: Kueue and JobSet wait for them. And
-//! `active` is not below the number of pods that nobody has deleted: Kueue gives away what they hold.
+//! If nothing is wrong, `active` and `ready` of a status are at most ten seconds old: Kueue and JobSet wait
+//! for them. `active` is at least the number of pods that are not deleted: Kueue reassigns the quota of all
+//! others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,7 +19,7 @@ const MIXED: Duration = Duration::from_secs(3);
 /// Active pods, and how many of them are ready.
 type Running = (u64, u64);
 
-/// What has been true of Jobs of which a replica has written a status.
+/// The history of Jobs whose status a replica has written.
 #[derive(Debug, Default)]
 pub(super) struct Freshness {
     /// By UID: what has been true from a time on, the oldest first. The last still is.
@@ -40,7 +41,7 @@ impl Freshness {
         }
     }
 
-    /// What is wrong with a status that a replica has just written.
+    /// Checks a status that a replica has just written.
     pub(super) fn written(
         &self,
         now: Time,
@@ -65,7 +66,7 @@ impl Freshness {
             .then(|| format!("{name}: {active} active, while nobody has deleted {least} pods"))
     }
 
-    /// What is wrong now.
+    /// Checks the age of all statuses.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -117,7 +118,8 @@ fn said(job: &JobFacts) -> Running {
     (job.count("active"), job.count("ready"))
 }
 
-/// Whether the status of a Job has to be kept up to date. Nobody knows of pods that somebody has taken labels or finalizers from.
+/// Whether the status of a Job has to be kept up to date. Exempt are Jobs with pods that have lost labels or
+/// finalizers.
 fn is_due(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> bool {
     let is_clean = !job.meddled && !ledger.pods_of(uid).any(|pod| pod.meddled);
     let goes_on = job.exists && !job.deleting() && job.finished.is_none() && job.announced.is_none();

@@ -20,7 +20,7 @@ pub(super) struct Lingering {
 }
 
 impl Lingering {
-    /// What is wrong now: a Job has had too many active pods for too long.
+    /// Checks that no Job has had too many active pods for too long.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -33,7 +33,7 @@ impl Lingering {
             return None;
         }
         let is_held_up = |job: &JobFacts| now <= held_up_until(now, plan, job);
-        // Of several owners, one that hears late creates pods of a Job that has ended. Nobody looks after those any more.
+        // If one of several owners sees the end of a Job late, it creates pods that no owner removes.
         let hears_late = plan.settings.all_own_all && plan.settings.lag() > Duration::ZERO;
         let is_left = |job: &JobFacts| hears_late && job.finished.is_some();
         let surplus =

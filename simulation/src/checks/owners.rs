@@ -19,13 +19,13 @@ use crate::world::Slot;
 /// By when a claim that a stranger has damaged has been repaired by its owner, or taken by another.
 const HEALED: Duration = Duration::from_secs(90);
 
-/// Who owns what.
+/// The owners of shards.
 pub(super) struct Owners {
     shards: ShardCount,
     codec: LeaseCodec,
     /// The holder and session of each claim, as last seen.
     held: BTreeMap<String, (String, String)>,
-    /// Whether nobody asks the Leases.
+    /// Whether replicas ignore the Leases.
     ignored: bool,
     /// When each replica has released a shard in good order; until it claims that again.
     released: BTreeMap<(u32, usize), Time>,
@@ -33,7 +33,7 @@ pub(super) struct Owners {
     epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
     disturbed: Vec<Time>,
-    /// Until when something is wrong with each replica alone, so that it may not hear of what becomes of claims.
+    /// Until when a fault affects each replica alone, so that it may miss changes of claims.
     deaf: Vec<Time>,
     /// The longest time without an owner.
     longest: Duration,
@@ -41,12 +41,13 @@ pub(super) struct Owners {
     without: BTreeMap<u32, Time>,
     /// Since when nothing keeps each replica from claiming shards.
     well_since: Vec<Option<Time>>,
-    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
-    /// hear of it, and the others give them the time for that.
+    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on
+    /// until they see the damage, and other replicas wait that long.
     damaged: BTreeMap<String, (String, Time)>,
     /// The holder of each Lease when a stranger last damaged it, whether it was repaired since or not.
     ever_damaged: BTreeMap<String, (String, Time)>,
-    /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
+    /// When a stranger has last deleted each claim. If a session begins after that, it does not know the
+    /// epoch.
     claims_deleted: BTreeMap<String, Time>,
     /// When each session was first seen in a heartbeat.
     sessions: BTreeMap<String, Time>,
@@ -106,7 +107,7 @@ impl Owners {
         self.disturbed.iter().all(|until| now >= *until)
     }
 
-    /// What is wrong with a change of a claim: its holder has lost it, although it is well.
+    /// Checks a change of a claim: a holder with which nothing is wrong must not lose it.
     pub(super) fn changed(
         &mut self,
         now: Time,
@@ -114,7 +115,7 @@ impl Owners {
         change: &Change,
         author: Option<Author>,
     ) -> Option<String> {
-        // What a stranger has changed no replica has to respect, whenever it sees that.
+        // If a stranger has changed a claim, replicas need not respect it.
         let damaged = author.filter(|_| !change.deleted).and_then(|_| self.damaged.remove(&change.name));
         let is_damaged = damaged.is_some_and(|(_, since)| now.since(since) < HEALED);
         let lease = ledger.leases.get(&change.name)?;
@@ -142,7 +143,7 @@ impl Owners {
             .then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
     }
 
-    /// What is wrong with a claim: each has an epoch of its own, so that what an earlier owner does or reports is told
+    /// Checks a claim: each has an epoch of its own, which tells the acts and reports of earlier owners
     /// apart.
     pub(super) fn claimed(
         &mut self,
@@ -169,7 +170,7 @@ impl Owners {
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
         let began = session.and_then(|session| self.sessions.get(session));
         let deleted = self.claims_deleted.get(&change.name);
-        // A claim of a later epoch may have come and gone while it heard nothing.
+        // A claim of a later epoch may have come and gone while the replica was cut off.
         let is_deaf =
             author.is_some_and(|author| self.deaf.get(author.replica).is_some_and(|until| now < *until));
         if deleted.is_some_and(|deleted| is_deaf || began.is_none_or(|began| began > deleted)) {
@@ -180,7 +181,7 @@ impl Owners {
             .then(|| format!("{holder} claims {} in epoch {epoch}, after {before}", change.name))
     }
 
-    /// What is wrong with a request that a replica sends now: it acts for a shard that is not its own.
+    /// Checks a request that a replica sends now: it must act only for its own shards.
     pub(super) fn sent(
         &self,
         now: Time,
@@ -218,16 +219,15 @@ impl Owners {
         }
     }
 
-    /// Whether a stranger has damaged both this claim of a replica and its heartbeat: nobody else can know that it lives, and it
-    /// goes on until it hears of that.
+    /// Whether a stranger has damaged both this claim of a replica and its heartbeat. Other replicas then
+    /// count it as dead, while it goes on until it sees the damage.
     fn looks_dead(&self, now: Time, replica: &str, claim: &str) -> bool {
         let is_meant = |(holder, since): &(String, Time)| *holder == replica && now.since(*since) < HEALED;
         let of_heartbeat = |(name, damaged): (&String, _)| name.contains("-replica-") && is_meant(damaged);
         self.ever_damaged.get(claim).is_some_and(is_meant) && self.ever_damaged.iter().any(of_heartbeat)
     }
 
-    /// What is wrong with a request that arrives now: its sender has handed the shard over, as if it had no more requests
-    /// under way.
+    /// Checks a request that arrives now: its sender must not have released the shard while it was in flight.
     pub(super) fn arrived(
         &self,
         from: usize,
@@ -251,7 +251,7 @@ impl Owners {
         ledger.leases.get(&name)?["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())
     }
 
-    /// What is wrong with the ownership of shards.
+    /// Checks that each shard has a living owner.
     pub(super) fn look(&mut self, now: Time, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
         let lives = |name: &str| {
             let slot = slots.get(replica(name)?)?;
@@ -270,7 +270,7 @@ impl Owners {
         for (since, slot) in self.well_since.iter_mut().zip(slots) {
             *since = is_well(slot).then(|| since.unwrap_or(now));
         }
-        // One that has just started must see for itself that the last owner is dead.
+        // A replica that has just started must see for itself that the last owner is dead.
         let well_since = self.well_since.iter().flatten().min().copied();
         for shard in self.shards.shards().filter(|_| !self.ignored) {
             let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);
@@ -286,7 +286,7 @@ impl Owners {
         None
     }
 
-    /// The API server was away, or etcd was restored: the time begins anew.
+    /// The API server was unavailable, or etcd was restored: the times without owner begin again.
     pub(super) fn forgive(&mut self) {
         self.without.clear();
     }

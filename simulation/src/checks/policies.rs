@@ -1,4 +1,4 @@
-//! What `successPolicy` demands, read from the Job as users see it.
+//! The rules of `successPolicy`, read from the Job as users see it.
 
 use std::collections::BTreeSet;
 

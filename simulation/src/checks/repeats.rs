@@ -68,7 +68,7 @@ pub(crate) fn claims_shard(request: &Request<bytes::Bytes>) -> bool {
     }
 }
 
-/// What tells the lists and watches of a path apart, whatever version they begin at.
+/// The label selectors of a query: they tell the lists and watches of a path apart, at any version.
 fn selection(query: &str) -> String {
     let selects = |part: &&str| part.starts_with("labelSelector");
     query.split('&').filter(selects).collect::<Vec<_>>().join("&")

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::ledger::Ledger;
 use crate::time::Time;
 
-/// What is wrong with the adoption of a pod at this time, if it was adopted then.
+/// Checks the adoption of a pod, if it was adopted at this time.
 pub(super) fn check(at: Time, ledger: &Ledger, uid: &str) -> Option<String> {
     let pod = ledger.pods.get(uid).filter(|pod| pod.owned == at && pod.created < at)?;
     let job = ledger.jobs.get(pod.job.as_deref()?)?;

@@ -1,4 +1,4 @@
-//! A tenant: what it does holds up nobody else, its own pods can be deleted, and its objects cost a bounded number of
+//! A tenant: it holds up no other user, its own pods can be deleted, and its objects cost a bounded number of
 //! requests.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,8 @@ use crate::plan::{Act, Fault, Plan, Step};
 use crate::tenant::POD;
 use crate::time::Time;
 
-/// How long a Job of somebody else may wait for its first status, and its pods for their release once it is deleted.
+/// How long another user's Job may wait for its first status, and its pods for their release after its
+/// deletion.
 const USUAL: Duration = Duration::from_secs(10);
 /// How long a pod whose Job does not exist may keep our finalizer, where nothing is wrong. Reads of a namespace whose
 /// answers take long are 16 at once.
@@ -25,7 +26,7 @@ const RELEASED: Duration = Duration::from_secs(60);
 /// Most requests of one kind about one object of the tenant in a minute, besides those that follow from its changes.
 const A_MINUTE: u32 = 60;
 
-/// What is known of a tenant.
+/// The requests and changes of a tenant's objects.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     /// Since when nothing is wrong with any replica.
@@ -47,13 +48,13 @@ impl Tenants {
         }
     }
 
-    /// Somebody other than a replica has changed an object of the tenant.
+    /// A client other than the replicas has changed an object of the tenant.
     pub(super) fn changed(&mut self, now: Time) {
         self.enter(now);
         self.changes.1 += 1;
     }
 
-    /// What is wrong with a request that a replica sends, for the promises of others and for that of pace.
+    /// Checks a request that a replica sends: it must not harm others, and must keep the pace.
     pub(super) fn sent(
         &mut self,
         now: Time,
@@ -81,7 +82,7 @@ impl Tenants {
         (*count > most).then(|| Wrong::Pace(format!("{} {count} times in a minute", what())))
     }
 
-    /// A look at those who are not the tenant.
+    /// Checks the Jobs of other users, and the release of the tenant's pods.
     pub(super) fn look(&mut self, now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners) -> Option<Wrong> {
         let is_well = owners.all_undisturbed(now)
             && !plan.hinders(now)
@@ -166,7 +167,7 @@ fn starts_late(job: &JobFacts) -> bool {
         && job.object["status"]["startTime"].is_null()
 }
 
-/// Whether nobody may lead the orphan controllers now, or shortly before.
+/// Whether the orphan controllers may lack a leader now, or shortly before.
 fn lacks_leader(plan: &Plan, now: Time) -> bool {
     /// The next election.
     const ELECTED: Duration = Duration::from_secs(20);

@@ -22,13 +22,13 @@ const OF_ONE_SELECTION: u32 = 20;
 /// Most creations of a pod of one name in a second.
 const OF_ONE_NAME: u32 = 5;
 
-/// What replicas have sent in the current second.
+/// The requests of replicas in the current second.
 #[derive(Debug)]
 pub(super) struct Traffic {
     second: u64,
     requests: BTreeMap<(usize, String), u32>,
-    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked or started
-    /// over: it does not wait for answers to what it sent before.
+    /// Status writes whose answer a replica waits for, and since when. Absent if a sender may have panicked
+    /// or started over: it then does not wait for earlier answers.
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
@@ -76,7 +76,8 @@ impl Traffic {
         decided
     }
 
-    /// What is wrong with a status write: the one before has not been answered, so it says the same or comes too early.
+    /// Checks a status write: the one before must have been answered. Otherwise it repeats that one, or comes
+    /// too early.
     fn overtakes(&mut self, at: Time, from: usize, sent: &Sent) -> Option<String> {
         let path = sent.request.uri().path();
         // The tenant gives names again at once: such writes may be of two Jobs.
@@ -102,19 +103,19 @@ impl Traffic {
         self.under_way = None;
     }
 
-    /// Nobody waits for the answers any more.
+    /// The replica has ended, and waits for no more answers.
     pub(super) fn ended(&mut self, replica: usize) {
         self.under_way.iter_mut().for_each(|all| all.retain(|(from, _), _| *from != replica));
         self.unread.retain(|(from, _), _| *from != replica);
     }
 
-    /// What is wrong once everything has been at rest: a replica still writes after this time.
+    /// Checks that no replica writes after this time, at which everything was at rest.
     pub(super) fn writes_at_rest(&self, after: Time) -> Option<String> {
         let (at, last) = self.last_work.as_ref().filter(|(at, _)| *at > after)?;
         Some(format!("a write at {at}, while everything is at rest: {last}"))
     }
 
-    /// What is wrong with the pace of a replica.
+    /// Checks the pace of a replica.
     pub(super) fn sent(&mut self, at: Time, from: usize, sent: &Sent) -> Option<String> {
         if let Some(what) = self.overtakes(at, from, sent) {
             return Some(what);
@@ -144,7 +145,8 @@ impl Traffic {
         } else {
             let most = match (request.method(), request.uri().query()) {
                 (&Method::GET, Some(_)) => OF_ONE_SELECTION * self.owners,
-                // If an owner has not heard of a resume, it removes the pods that others create. They read the Job for each.
+                // If an owner has not seen a resume, it removes the pods that others create. They read the
+                // Job for each.
                 (&Method::GET, None) => OF_ONE_OBJECT * self.owners.pow(2),
                 _ => OF_ONE_OBJECT,
             };
@@ -157,7 +159,8 @@ impl Traffic {
     }
 }
 
-/// Whether a request writes what nobody has to write at rest. Heartbeats and Events come then, too, and a TTL may expire.
+/// Whether a request is a write that must not happen at rest. Heartbeats and Events may, and so may the
+/// deletion of a Job by its TTL.
 fn is_work(request: &Request<Bytes>) -> bool {
     let path = request.uri().path();
     let is_of_job = path.rsplit('/').nth(1) == Some("jobs");
@@ -173,8 +176,8 @@ fn is_of_tenant(path: &str) -> bool {
     path.contains(&format!("/namespaces/{TENANT}/"))
 }
 
-/// What a write of a status says: a Job that counts one pod with each write has as many of them as pods, and each says more than
-/// the one before it.
+/// The status that a write contains. If a Job counts one pod with each write, it needs a write for each pod,
+/// and each status differs from the one before.
 fn status_in(request: &Request<Bytes>) -> String {
     let is_of_status = *request.method() == Method::PATCH && request.uri().path().ends_with("/status");
     let object = is_of_status.then(|| object_in(request).ok()).flatten();
@@ -190,7 +193,7 @@ pub(super) fn object_in(request: &Request<Bytes>) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
-/// What is wrong with a request that the API server has answered like this.
+/// Checks the answer to a request: the API server must not reject a write as invalid.
 pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Response<Bytes>) -> Option<String> {
     let code = answer.status().as_u16();
     let is_write = *method != Method::GET;
@@ -198,7 +201,7 @@ pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Respons
     // A patch that names the UID of a pod is not meant for another pod of its name.
     let is_of_another = code == 422 && message.contains(r#""field":"metadata.uid""#);
     let is_of_world = message.contains(REFUSED);
-    // What the tenant has written to a status no later status of ours can always contain.
+    // The tenant may write statuses that make every later status of ours invalid.
     (is_write
         && !is_of_another
         && !is_of_world

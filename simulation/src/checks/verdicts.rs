@@ -15,14 +15,14 @@ use crate::ledger::{Change, JobFacts, Ledger, PodFacts, conditions};
 use crate::plan::{Act, Fault, Plan};
 use crate::time::{EPOCH, Time};
 
-/// What is known of the verdicts on Jobs.
+/// The verdicts on Jobs so far.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
     /// By UID.
     seen: BTreeMap<String, Seen>,
 }
 
-/// What a Job has shown before.
+/// The last seen state of a Job.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     finished: bool,
@@ -37,7 +37,7 @@ impl Verdicts {
         self.seen.clear();
     }
 
-    /// What is wrong with a change of a Job, if a replica has made it. `refuses`: requests about pods may have been
+    /// Checks a change of a Job, if a replica has made it. `refuses`: requests about pods may have been
     /// refused.
     pub(super) fn changed(
         &mut self,
@@ -63,7 +63,7 @@ impl Verdicts {
         } else if now.finished && !before.finished {
             ended(plan, ledger, &change.uid, job, author)
         } else if now.suspended && !before.suspended && !refuses {
-            // Of several owners, one hears late of what another has created.
+            // Each of several owners sees the pods of the others late.
             let lag = if plan.settings.all_own_all { plan.settings.lag() } else { Duration::ZERO };
             suspended(ledger, &change.uid, job, lag)
         } else if now.succeeds && !before.succeeds && !refuses && !plan.settings.all_own_all {
@@ -80,7 +80,7 @@ fn says<'a>(job: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions(job).find(|condition| condition["status"] == "True" && condition["type"] == kind)
 }
 
-/// What is wrong with the end of a Job.
+/// Checks the end of a Job.
 fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
     let spec = &job.object["spec"];
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
@@ -102,7 +102,7 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
             Some(size) => job.announced.map_or(size, |announced| job.least_size(announced)),
             None => 1,
         };
-        // Some succeeded after they had been recorded as failed, or were released since somebody took their labels off.
+        // A pod may succeed after it was recorded as failed, or be released after its labels were removed.
         let have = ledger.pods_of(uid).filter(|pod| pod.end.is_some_and(|end| end.succeeded)).count() as u64;
         if succeeded < wanted && have < wanted {
             return Some(format!("complete with {succeeded} of {wanted}"));
@@ -135,8 +135,8 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
     }
 }
 
-/// How many pods may have failed of a Job that need not count all of them: it lets go those that it has not recorded yet once
-/// it is being deleted, and forgets those of indexes beyond fewer completions.
+/// How many pods may have failed of a Job that need not count all of them. If the Job is being deleted, it
+/// releases unrecorded pods. If its completions decrease, it forgets the indexes beyond.
 fn uncounted_failures(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
     let is_smaller =
         job.announced.is_some_and(|announced| job.least_size(announced) < job.size_at(announced));
@@ -155,7 +155,7 @@ fn restarts_of(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
     ledger.pods_of(uid).map(|pod| restarts(&pod.object)).sum()
 }
 
-/// How many indexes may have failed for good.
+/// How many indexes may have exceeded `backoffLimitPerIndex`.
 fn failed_indexes(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
     let limit = job.object["spec"]["backoffLimitPerIndex"].as_u64().unwrap_or(u64::MAX);
     let mut failures: BTreeMap<u32, u64> = BTreeMap::new();
@@ -172,7 +172,7 @@ fn failed_indexes(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
     failures.values().filter(|failures| **failures > limit).count() as u64
 }
 
-/// What is wrong with a Job that has failed because of its deadline.
+/// Checks a Job that has failed because of its deadline.
 fn too_early(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
     let deadline = job.object["spec"]["activeDeadlineSeconds"].as_i64();
     let Some(deadline) = deadline else { return Some("failed for a deadline that it does not have".into()) };
@@ -185,13 +185,13 @@ fn too_early(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
         .then(|| format!("failed after {age:#}, with a deadline of {deadline}s"))
 }
 
-/// The replica's own clock decides, and that may have been set.
+/// Whether the wall clock of a replica, which decides on deadlines, may have been set.
 pub(super) fn has_clock_steps(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step.act, Act::Fault(Fault::ClockStep { .. })))
 }
 
-/// What is wrong with the suspension of a Job: pods from before still run. Those that somebody has hidden, or
-/// that may be adopted, are no sign. Nor are those that were created so shortly before that the news may be late.
+/// Checks the suspension of a Job: no earlier pod may still run. Exceptions: hidden pods, pods of Jobs that
+/// may adopt, and pods that were created less than `lag` before.
 fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Option<String> {
     let since = job.suspended_since.filter(|_| job.object["spec"]["manualSelector"] != true)?;
     let runs = ledger.pods_of(uid).find(|pod| {
@@ -206,17 +206,17 @@ const TOGETHER: (Duration, Duration) = (Duration::from_millis(700), Duration::fr
 /// How long news of an end are on their way at most, where nothing delays them.
 const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
-/// What is wrong with the announcement that a success policy is met: another pod may end in a moment, being deleted or not, and its
-/// failure would count for more.
+/// Checks the announcement that a success policy is met: it must wait a moment for other pods. The failure of
+/// another pod, terminating or not, would count for more.
 fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
     let by_policy = says(&job.object, "SuccessCriteriaMet")?["reason"] == "SuccessPolicy";
     let leaves = job.deleting()
         || job.object["spec"]["suspend"] == true
         || job.touched.is_some_and(|at| author.sent_at.since(at) < TOGETHER.1);
-    // The replica waits from when it hears of an end.
+    // The replica waits from the time at which it sees an end.
     let lag = plan.settings.lags.get(author.replica).map(|lag| lag.pods).unwrap_or_default();
     let age = |at: Time| author.sent_at.since(at + lag);
-    // A pod that the replica removes ends for nobody.
+    // The end of a pod that a replica removes does not count.
     let heard = ledger.pods_of(uid).filter(|pod| !pod.meddled && pod.disowned.is_none());
     let ends = heard.filter_map(|pod| pod.end);
     let ends = ends.filter(|end| end.at + lag + ON_ITS_WAY <= author.sent_at);
@@ -244,9 +244,9 @@ fn announced(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Au
 /// How long before its deletion a Job was read.
 const JUST_READ: Duration = Duration::from_secs(2);
 
-/// What is wrong with the deletion of a Job by a replica.
+/// Checks the deletion of a Job by a replica.
 fn deleted(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
-    // A live read tells whether the Job has outlived its TTL; a user may set another one just after that.
+    // A replica reads the Job just before it deletes it. A user may set another TTL after that read.
     if job.ttl_set.is_some_and(|at| author.sent_at.since(at) < JUST_READ) {
         return None;
     }

@@ -1,5 +1,6 @@
-//! What a plan has besides: rules of Jobs for failed pods, containers that stop slowly, options of ours, and API
-//! servers with slow caches. Each purpose has a source of chance of its own, so that a new one changes nothing else.
+//! Further features of a plan: rules of Jobs for failed pods, containers that stop slowly, options of ours,
+//! and API servers with slow caches. Each purpose has a source of chance of its own, so that a new one
+//! changes nothing else.
 
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ fn lags(chance: &mut Chance, plan: &mut Plan) {
     plan.settings.lags = (0..plan.settings.replicas).map(|_| Lag { jobs: late(), pods: late() }).collect();
 }
 
-/// Owners that do not know of each other, and of which some hear late what the others do.
+/// Owners that do not know of each other. Some of them see the acts of the others late.
 fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
     if plan.settings.replicas < 2 || !chance.percent(8) {
         return;

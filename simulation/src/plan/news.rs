@@ -9,7 +9,7 @@ use crate::time::Time;
 /// News, and a request that was sent before they came, when nothing is wrong.
 const UNDER_WAY: Duration = Duration::from_millis(10);
 
-/// A watch is silent for a minute if nobody answers its opening.
+/// If the opening of a watch is not answered, the watch is silent for a minute.
 const UNANSWERED: Duration = Duration::from_secs(70);
 
 /// Watches that break together are opened again one after the other.
@@ -41,8 +41,8 @@ impl Plan {
         }
     }
 
-    /// How much later than it was decided at this time a request may arrive since the API server is too busy to read any (429):
-    /// it waits until that ends, and for the pause after it, with what it says.
+    /// How much later a request decided at this time may arrive since the API server is too busy to read any
+    /// (429). It waits unchanged until that ends, and for the pause after it.
     pub(crate) fn pause_asked(&self, at: Time) -> Duration {
         let asks = |step: &Step| match step.act {
             Act::Fault(Fault::Refuse { code: 429, time, .. }) => {

@@ -1,11 +1,11 @@
-//! What happens rarely: strangers that change pods and Leases, API servers that show what this version cannot read, other
+//! Rare events: strangers that change pods and Leases, objects that this version cannot decode, other
 //! controllers, and bugs in parts of a replica.
 
 use std::time::Duration;
 
 use yardmaster::actors::test_hooks::Part;
 
-/// What happens rarely.
+/// A rare event.
 #[derive(Clone, Debug)]
 pub enum Rare {
     /// A pod is shown in a form that cannot be decoded.
@@ -17,14 +17,14 @@ pub enum Rare {
         /// For how long.
         time: Duration,
     },
-    /// A Job is shown with a completion mode that nobody knows.
+    /// A Job is shown with an unknown completion mode.
     UnknownMode {
         /// The number of the Job.
         job: usize,
         /// For how long.
         time: Duration,
     },
-    /// Somebody takes labels off a pod, so that its Job no longer selects it.
+    /// A user removes labels from a pod, so that its Job no longer selects it.
     Unselect {
         /// The number of its Job.
         job: usize,
@@ -35,14 +35,14 @@ pub enum Rare {
         /// When it gets them back, if it does.
         back: Option<Duration>,
     },
-    /// Somebody creates a pod that a Job would adopt if it were not being deleted.
+    /// A user creates a pod that a Job would adopt if the pod were not being deleted.
     DeletingOrphan {
         /// The number of the Job.
         job: usize,
         /// How long it stays.
         time: Duration,
     },
-    /// Somebody creates a pod in another namespace that a Job would adopt in its own.
+    /// A user creates a pod in another namespace that a Job would adopt in its own.
     DistantOrphan {
         /// The number of the Job.
         job: usize,
@@ -53,7 +53,7 @@ pub enum Rare {
         kind: LeaseKind,
         /// Which of the Leases of this kind.
         nth: usize,
-        /// What happens to it.
+        /// The damage.
         how: LeaseDamage,
     },
     /// Another controller finishes its Job.
@@ -91,17 +91,17 @@ pub enum Rare {
 /// A kind of Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseKind {
-    /// Who owns a shard.
+    /// The claim of a shard.
     Claim,
-    /// That a replica is alive.
+    /// The heartbeat of a replica.
     Heartbeat,
-    /// How many shards there are.
+    /// The number of shards.
     Layout,
-    /// Which shards change places.
+    /// The shards that change places.
     Balance,
 }
 
-/// What a stranger does to a Lease.
+/// Damage of a Lease by a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseDamage {
     /// Deletes it.
@@ -145,8 +145,7 @@ impl Rare {
         }
     }
 
-    /// Which replica (all: `None`) may miss what happens, and for how long. What cannot be read is read again with pauses that
-    /// grow.
+    /// Which replica (all: `None`) may miss changes, and for how long. Reads are retried with growing pauses.
     pub(super) fn hides_news(&self) -> Option<(Option<usize>, Duration)> {
         const READ_AGAIN: Duration = Duration::from_secs(15);
         match *self {
@@ -171,7 +170,7 @@ impl Rare {
         }
     }
 
-    /// Whether a replica may not hear of what concerns a Job, although nothing else is wrong with it.
+    /// Whether a replica may miss changes of a Job, although nothing else is wrong with it.
     pub(super) fn deafens(&self) -> bool {
         matches!(
             self,

@@ -96,7 +96,7 @@ impl Storm {
     }
 }
 
-/// What a replica has created, it hears of neither by the answer nor by the watch.
+/// A replica sees its own creations neither in the answer nor by the watch.
 fn answers_are_lost_and_watches_silent(chance: &mut Chance, plan: &Plan, created: Time) -> Vec<Step> {
     let replica = chance.below(plan.settings.replicas);
     let time = chance.millis(2_000..=10_000);
@@ -222,20 +222,20 @@ fn comes_back_while_pods_cannot_be_created(chance: &mut Chance, plan: &mut Plan,
     Storm::of(job).fault(leaves, Fault::Restart { replica, down }).fault(begin, refuse).steps
 }
 
-/// A replica leaves while what it has sent is still on its way through a slow network. What it sends from then on
-/// arrives before that.
+/// A replica leaves while its requests are still in flight through a slow network. Requests that it sends
+/// later arrive earlier.
 fn told_to_leave_when_a_slow_network_recovers(chance: &mut Chance, plan: &Plan, created: Time) -> Vec<Step> {
     let replica = chance.below(plan.settings.replicas);
     let extra = chance.millis(500..=3_000);
     let begin = Time::ms(created.millis().saturating_sub(100));
-    // It hears of the Job after `extra`, and its first creations arrive after twice that.
+    // The watch shows it the Job after `extra`, and its first creations arrive after twice that.
     let recovers = created + extra + chance.millis(50..=extra.as_millis() as u64);
     let slow = Fault::Slow { replica, time: recovers.since(begin), extra };
     let leave = Fault::Restart { replica, down: chance.millis(100..=2_000) };
     Storm::of(0).fault(begin, slow).fault(recovers, leave).steps
 }
 
-/// The next owner of a Job finds its running pods, and not those that have ended.
+/// The next owner of a Job finds its running pods, but not its ended ones.
 fn a_job_without_some_of_its_pods_is_handed_over(
     chance: &mut Chance,
     plan: &Plan,
@@ -249,7 +249,7 @@ fn a_job_without_some_of_its_pods_is_handed_over(
     Storm::of(job).user(at, UserAct::DeleteEnded).fault(leaves, restart).steps
 }
 
-/// The leader of the orphan controllers sees a pod without our label, and has not heard of its Job yet. Nothing else is
+/// The leader of the orphan controllers sees a pod without our label before it sees its Job. Nothing else is
 /// wrong.
 fn a_pod_of_an_unknown_job_loses_its_label(
     chance: &mut Chance,

@@ -1,5 +1,5 @@
-//! Plans in which strangers, newer API servers, other controllers and bugs do what is rare. They are those of the seeds
-//! from [`FIRST`] on: the plans of all seeds before stay as they are.
+//! Plans with rare events: strangers, newer API servers, other controllers and bugs. Only plans of seeds from
+//! [`FIRST`] on have them; earlier plans stay as they are.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn rare(at: Time, rare: Rare) -> Step {
     Step { at, act: Act::Rare(rare) }
 }
 
-/// What makes a shard, or a Job, start over with what it can read.
+/// A fault that makes a shard or a Job rebuild its state from the API server.
 fn starts_over(chance: &mut Chance, plan: &Plan, job: usize, at: Time) -> Step {
     let replica = chance.below(plan.settings.replicas);
     let fault = match chance.below(5) {
@@ -62,8 +62,8 @@ fn starts_over(chance: &mut Chance, plan: &Plan, job: usize, at: Time) -> Step {
     Step { at, act: Act::Fault(fault) }
 }
 
-/// A few pods of a Job cannot be read for a while. Meanwhile they may be deleted, or their Job, and whoever knew them may
-/// start over.
+/// A few pods of a Job cannot be decoded for a while. Meanwhile they or their Job may be deleted, and the
+/// owner may start over.
 fn unreadable_pods(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     let at = created(plan, job) + chance.millis(100..=8_000);
     let time = chance.millis(3_000..=25_000);
@@ -93,7 +93,7 @@ fn unreadable_pods(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     steps
 }
 
-/// An API server shows a completion mode that nobody knows: from the beginning, or later.
+/// An API server shows an unknown completion mode: from the beginning, or later.
 fn unknown_mode(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     let created = created(plan, job);
     let at = match chance.percent(50) {
@@ -143,7 +143,7 @@ fn pods_that_are_no_longer_selected(chance: &mut Chance, plan: &mut Plan, job: u
     steps
 }
 
-/// Patches of pods are refused, or nobody hears what has become of them.
+/// Patches of pods are refused, or their answers are lost.
 fn pod_patches(chance: &mut Chance, plan: &Plan, time: Duration) -> Fault {
     let what = Refused::PodPatches;
     match chance.below(6) {

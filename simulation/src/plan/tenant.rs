@@ -12,10 +12,10 @@ pub(crate) const FIRST: u64 = 5_000_000;
 /// The tenant's namespace.
 pub(crate) const TENANT: &str = "tenant";
 
-/// What the tenant does, in its namespace unless the variant says otherwise.
+/// An act of the tenant, in its namespace unless the variant says otherwise.
 #[derive(Clone, Debug)]
 pub enum TenantAct {
-    /// Creates pods that name a Job of somebody else as their controller.
+    /// Creates pods that name another user's Job as their controller.
     Claim {
         /// The number of that Job.
         job: usize,
@@ -23,7 +23,7 @@ pub enum TenantAct {
         how: Claim,
         /// How many pods.
         pods: u32,
-        /// What else they have.
+        /// Their other fields.
         dress: Dress,
     },
     /// Creates pods whose controllers have never existed, each with a name and a UID of its own.
@@ -32,7 +32,7 @@ pub enum TenantAct {
         pods: u32,
         /// Whether no Job can have these names.
         impossible: bool,
-        /// What else they have.
+        /// Their other fields.
         dress: Dress,
     },
     /// Creates Jobs.
@@ -85,7 +85,7 @@ pub enum Claim {
     LabelsOnly,
 }
 
-/// What a pod has besides its controller.
+/// The fields of a pod besides its controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Dress {
     /// Whether it has the tracking finalizer.
@@ -165,7 +165,7 @@ pub(super) fn add(plan: &mut Plan) {
     if !chance.percent(80) {
         return;
     }
-    // Where nothing else breaks, what happens to others is the tenant's doing.
+    // If nothing else breaks, all harm to others comes from the tenant.
     if chance.percent(60) {
         let breaks = |step: &&mut Step| matches!(step.act, Act::Fault(_) | Act::Rare(_));
         plan.steps.iter_mut().filter(breaks).for_each(|step| step.at = Time::NEVER);
@@ -204,7 +204,7 @@ fn dress(chance: &mut Chance, plan: &Plan) -> Dress {
     }
 }
 
-/// Pods that claim a Job of somebody else, while that runs or after its end.
+/// Pods that claim another user's Job, while it runs or after its end.
 fn claims(chance: &mut Chance, plan: &Plan) -> Vec<Step> {
     let job = chance.below(plan.jobs.len());
     let mut at = plan.jobs.get(job).map_or(Time::ZERO, |job| job.created);

@@ -1,5 +1,5 @@
-//! What comes together: pods that are being deleted end at about the same time. This begins at the seeds from [`FIRST`] on: the
-//! plans of all seeds before stay as they are.
+//! Simultaneous ends: pods that are being deleted end at about the same time. Only plans of seeds from
+//! [`FIRST`] on have them; earlier plans stay as they are.
 
 use serde_json::json;
 
@@ -32,7 +32,7 @@ pub(super) fn add(plan: &mut Plan) {
     }
 }
 
-/// Somebody deletes pods of a Job at once, which waits for their end before it replaces them.
+/// Several pods are deleted at once, in a Job that replaces them only after their end.
 fn ends(chance: &mut Chance, plan: &mut Plan, number: usize) {
     let Some(job) = plan.jobs.get_mut(number) else { return };
     job.spec["podReplacementPolicy"] = "Failed".into();

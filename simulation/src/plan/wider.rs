@@ -1,5 +1,5 @@
-//! What Jobs and settings have besides in the plans of seeds from [`FROM`] on. Those of earlier seeds stay as they were:
-//! the worlds that once failed and the mutants rely on them.
+//! Further features of Jobs and settings in the plans of seeds from [`FROM`] on. Plans of earlier seeds stay
+//! as they were: the worlds that once failed and the mutants rely on them.
 
 use serde_json::{Value, json};
 
@@ -106,13 +106,13 @@ fn fails_by_condition(chance: &mut Chance, job: &mut JobPlan) {
         false => rules.into_iter().chain([rule]).collect(),
     };
     job.spec["podFailurePolicy"] = json!({"rules": rules});
-    // Nothing else goes with a policy.
+    // A policy allows no other value.
     job.spec["podReplacementPolicy"] = "Failed".into();
     job.evicted_percent = chance.pick(&[5, 20]);
 }
 
-/// `matchExpressions` that select the Job's own pods, which have no label of that name, or a part of those that a user
-/// makes.
+/// `matchExpressions` that select the Job's own pods, which have no label of that name, and some of the pods
+/// that a user creates.
 fn expressions(chance: &mut Chance) -> Vec<Value> {
     let not_in = json!({"key": TIER, "operator": "NotIn", "values": [RULED_OUT, "back"]});
     let mut expressions = vec![match chance.percent(60) {

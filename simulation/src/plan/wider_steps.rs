@@ -1,5 +1,5 @@
-//! What users do and what breaks besides in the plans of later seeds. Each kind has a source of chance of its own. The
-//! steps come last, so that others keep their numbers.
+//! Further acts of users and faults in the plans of later seeds. Each kind has a source of chance of its own.
+//! The steps come last, so that others keep their numbers.
 
 use std::time::Duration;
 

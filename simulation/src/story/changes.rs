@@ -5,8 +5,8 @@ use yardmaster::job::names::SHARD_LABEL;
 
 use crate::ledger::{Ledger, conditions, name, tracked};
 
-/// What a watch event tells that the ledger does not know yet. `None`: nothing that a story needs, such as a
-/// heartbeat.
+/// Describes the changes of a watch event, which the ledger does not contain yet. Returns `None` if a story
+/// does not need it, such as a heartbeat.
 pub(crate) fn in_words(ledger: &Ledger, event: &Value) -> Option<String> {
     let after = &event["object"];
     let is_gone = event["type"] == "DELETED";
@@ -151,7 +151,7 @@ mod tests {
         })
     }
 
-    /// What each of some watch events tells.
+    /// The descriptions of these watch events.
     fn told(events: &[(&str, Value)]) -> Vec<String> {
         let mut ledger = Ledger::default();
         let tell = |(kind, object): &(&str, Value)| {

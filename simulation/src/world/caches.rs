@@ -1,8 +1,8 @@
-//! What an API server shows while its caches are behind.
+//! API servers whose caches are behind.
 //!
-//! Yardmaster never reads with `resourceVersion=0`, which lets a cache answer with any version that it has. So nothing that it
-//! reads is older than its request, but for watches: these go on from a version, and show what comes after it once the cache
-//! has it.
+//! Yardmaster never reads with `resourceVersion=0`, which lets a cache answer with any version that it has.
+//! So an answer is never older than its request. Exception: watches resume from a version, and show the
+//! changes after it once the cache has them.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What breaks.
+//! Plays faults.
 
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -119,7 +119,7 @@ impl World {
         self.checks.ended(replica);
     }
 
-    /// A replica is told to leave; it is given time, then it is killed.
+    /// A replica gets the signal to leave. If it does not end in time, it is killed.
     pub(super) fn restart(&mut self, replica: usize, down: Duration) {
         const GRACE: Duration = Duration::from_secs(10);
         let Some(slot) = self.slots.get_mut(replica) else { return };
@@ -155,7 +155,7 @@ impl World {
             (None, _) => {}
         }
         self.log.tell(self.now, &format!("replica-{replica}"), format_args!("runs again"));
-        // What was due has run already, and a part of it may have panicked.
+        // Overdue work has run already, and a part of it may have panicked.
         if self.take_panics(replica, self.now) {
             self.ends_by_panic(replica);
         }
@@ -182,7 +182,7 @@ impl World {
                 self.agenda.add(self.conditions.down_until, Event::Empty(namespace));
             }
         }
-        // Whoever holds pods lets them go again.
+        // Foreign finalizers are removed again.
         let held = self.ledger.pods.iter().filter(|(_, facts)| facts.exists() && users::holds(&facts.object));
         for (pod, _) in held {
             self.agenda.add(self.conditions.down_until, Event::Unhold(pod.clone()));

@@ -1,4 +1,4 @@
-//! What users, nodes and the garbage collector send.
+//! The requests of users, nodes and the garbage collector.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::plan::UserAct;
 use crate::{gc, past, users};
 
 impl World {
-    /// Carries out a request of somebody other than a replica: at once, and without losses.
+    /// Carries out a request of a client other than the replicas: at once, and without losses.
     pub(super) fn call(&mut self, who: &'static str, request: &Request) -> Option<(StatusCode, Value)> {
         let built = outside(request)?;
         let Reply::Whole(answer) = self.server.handle(built) else { return None };
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Somebody else's finalizer goes away.
+    /// Removes a foreign finalizer.
     pub(super) fn unhold(&mut self, pod: &str) {
         let Some(facts) = self.ledger.pods.get(pod).filter(|facts| facts.exists()) else { return };
         let before = facts.object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What happens rarely.
+//! Plays rare events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::plan::Rare;
 use crate::time::Time;
 use crate::users;
 
-/// What has happened and has not ended.
+/// The rare events that have not ended.
 #[derive(Default)]
 pub(super) struct Conditions {
     /// Pods that cannot be read until then, by UID.
     pods: BTreeMap<String, Time>,
-    /// Jobs whose mode nobody knows until then, by name.
+    /// Jobs with an unknown mode until then, by name.
     modes: BTreeMap<String, Time>,
     /// Namespaces in which the shard label is taken off until then.
     unlabelling: BTreeMap<String, Time>,
@@ -36,7 +36,7 @@ impl Conditions {
     }
 }
 
-/// What ends by a request.
+/// The request that ends a rare event.
 pub(crate) enum End {
     /// Labels are put back.
     Relabel { pod: String, labels: Value },
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Somebody takes labels off a pod, so that its Job no longer selects it.
+    /// Removes labels from a pod, so that its Job no longer selects it.
     fn unselect(&mut self, job: &str, nth: usize, all: bool, back: Option<Duration>) {
         let Some((pod, facts)) = users::pick(&self.ledger, job, nth) else { return };
         let (pod, labels) = (pod.to_owned(), facts.object["metadata"]["labels"].clone());
@@ -242,7 +242,7 @@ impl World {
     }
 }
 
-/// Where a panic of a part is asked for.
+/// The mark that makes a part of a replica panic.
 pub(super) fn mark(part: Part, replica: usize) -> String {
     format!("{part:?} of replica-{replica}")
 }

@@ -1,4 +1,4 @@
-//! What the tenant does, and what the API server and the garbage collector do because of it.
+//! The tenant's acts, and the reactions of the API server and the garbage collector.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::plan::tenant::{Dress, ShardMark, TENANT, TenantAct};
 use crate::tenant::{self, Named};
 use crate::time::Time;
 
-/// Who does it.
+/// The tenant's name in the log.
 const WHO: &str = "tenant";
 
 /// Reads of the tenant's objects take long.

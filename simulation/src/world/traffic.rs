@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// What the world itself sees.
+    /// Applies a piece of the world's own watch.
     fn own_piece(&mut self, id: WatchId, piece: Option<Bytes>, author: Option<Author>) {
         let Some(OwnWatch { path, rest }) = self.own_watches.get_mut(&id) else { return };
         let Some(piece) = piece else {
@@ -352,7 +352,7 @@ fn is_of_story(method: &Method, path: &str) -> bool {
     *method != Method::GET && !path.contains("-replica-")
 }
 
-/// What the reader of a watch gets.
+/// The item that the reader of a watch gets.
 ///
 /// # Panics
 /// When that is what the world wants.

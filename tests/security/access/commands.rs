@@ -1,4 +1,4 @@
-//! What the commands do with tokens, and which files they refuse.
+//! The commands: how they treat tokens, and which files they refuse.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn stop(mut cluster: Background) {
 async fn only_the_kubeconfig_has_the_token_and_only_its_owner_reads_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
-    // One that others can read is replaced.
+    // A file that others can read is replaced.
     std::fs::write(&file, "old").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let written = file.display().to_string();

@@ -72,7 +72,7 @@ async fn slow_headers_have_little_time() {
         let mut stream = begin(address(&server), beginning).await;
         assert_eq!(until_closed(&mut stream).await, "");
     }
-    // One byte at a time does not prolong it.
+    // Single bytes do not prolong it.
     let stream = begin(address(&server), "GET /api HTTP/1.1\r\n").await;
     let begun = Instant::now();
     while stream.try_write(b"X").is_ok() {

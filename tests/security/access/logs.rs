@@ -1,4 +1,4 @@
-//! The kubelet's port, which serves container logs to the API server and to nobody else.
+//! The kubelet's port, which serves container logs to the API server only.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ async fn pod_of_kubelet_at(server: &ApiServer, port: u16) -> Api<Pod> {
     pods
 }
 
-/// What an API server shows to the kubelet of a node: the value of `Authorization`.
+/// The value of `Authorization` that an API server sends to the kubelet of a node.
 pub(super) async fn token_shown_to_kubelets(server: &ApiServer) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let pods = pod_of_kubelet_at(server, listener.local_addr().unwrap().port()).await;
@@ -136,7 +136,7 @@ async fn the_port_of_an_earlier_kubelet_is_not_asked() {
 
     let server = ApiServer::start(config()).await.unwrap();
     let client = client(&server);
-    // Somebody else's write does not make the address a good one again.
+    // A write of another client does not make the address valid again.
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     Api::<Node>::all(client.clone()).patch("n", &PatchParams::default(), &label).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(client);

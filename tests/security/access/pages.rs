@@ -43,7 +43,7 @@ async fn a_form_on_a_page_starts_nothing() {
     let address = address(&server);
     let host = format!("Host: {address}");
     for headers in [
-        // What a form, or a request without CORS, sends.
+        // From a form, or a request without CORS.
         vec!["Origin: http://evil.example", "Sec-Fetch-Site: cross-site", "Content-Type: text/plain"],
         vec!["Origin: http://evil.example"],
         // From a sandboxed frame, or a file.

@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 
 use crate::binary::{Background, yardmaster};
 
-/// A proxy that nobody should talk to.
+/// A proxy that must get no connections.
 struct Proxy(TcpListener);
 
 impl Proxy {
@@ -23,7 +23,7 @@ impl Proxy {
         Self(listener)
     }
 
-    /// The command with the variables of a site where everybody uses this proxy.
+    /// The command with the variables of a site whose hosts all use this proxy.
     fn used_by<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let address = format!("http://{}", self.0.local_addr().unwrap());
         for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
@@ -90,7 +90,7 @@ impl Way {
         Self { url, asked }
     }
 
-    /// What it was asked for since the last time.
+    /// The requests since the last call.
     fn asked(&self) -> Vec<String> {
         let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
         asked.dedup();

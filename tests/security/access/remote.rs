@@ -49,7 +49,7 @@ async fn the_kubeconfig_names_the_authority_of_the_server() {
     let refused = client(without).await.apiserver_version().await;
     assert!(matches!(refused, Err(kube::Error::HyperError(_) | kube::Error::Service(_))), "{refused:?}");
 
-    // Somebody in between has another authority.
+    // A man in the middle has another authority.
     let other = self::server(None).await;
     let mut mixed = kubeconfig;
     mixed.clusters[0].cluster.as_mut().unwrap().certificate_authority_data =

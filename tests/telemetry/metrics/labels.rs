@@ -6,7 +6,7 @@ use yardmaster::job::plan::Wait;
 
 use super::load::LOAD;
 
-/// All values that a label may have, whatever users do. `None`: numbers within a known range.
+/// All values that a label may have, whatever users do. Returns `None` for numbers within a known range.
 fn values(label: &str) -> Option<&'static [&'static str]> {
     Some(match label {
         "completion_mode" => &["Indexed", "NonIndexed"],

@@ -18,7 +18,7 @@ pub(crate) const SHARDS: u32 = 8;
 /// Jobs that are left at the end: those of [`jobs`], and `suspended`.
 const HELD: f64 = 7.0;
 
-/// What the replicas served at the end of the load.
+/// The metrics that the replicas served at the end of the load.
 pub(crate) struct Load {
     /// `/metrics` of the replica that did the work, in Prometheus' text format.
     pub(crate) text: String,

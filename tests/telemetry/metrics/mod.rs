@@ -1,5 +1,5 @@
-//! Metrics: every one moves when it should and no further, by labels of bounded sets, and the dashboard, the
-//! alerts and the documentation speak of what is served.
+//! Metrics: every one moves when it should and no further, with labels of bounded sets. The dashboard, the
+//! alerts and the documentation name only served metrics.
 
 mod counts;
 mod exemplars;

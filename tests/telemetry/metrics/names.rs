@@ -1,4 +1,4 @@
-//! What is served is well-formed, and `docs/metrics.md` lists it.
+//! The served metrics are well-formed, and `docs/metrics.md` lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

@@ -207,7 +207,7 @@ fn every_metric_of_ours_is_on_the_dashboard_or_in_a_rule() {
     let used: String = all.into_iter().map(|query| query.expr + "\n").collect();
     let ours = LOAD.both.types.keys().filter(|name| !name.starts_with("process_"));
     let unused: Vec<_> = ours.filter(|name| !used.contains(name.as_str())).collect();
-    // What they show is shown by their neighbours, too.
+    // Their neighbours show the same.
     let known = [
         "workqueue_adds_total",
         "workqueue_retries_total",

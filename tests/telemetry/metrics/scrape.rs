@@ -1,4 +1,4 @@
-//! What `/metrics` serves, as a reader sees it.
+//! The content of `/metrics`, as a reader sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -81,12 +81,12 @@ fn labels_of(text: &str) -> Labels {
     labels
 }
 
-/// An address of this host that nobody listens on.
+/// An address of this host on which no process listens.
 pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// The content type and the text of `/metrics`. `None` if nobody answers.
+/// The content type and the text of `/metrics`. Returns `None` if no process listens.
 pub(crate) fn get_metrics(address: SocketAddr, accept: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request =

@@ -1,4 +1,4 @@
-//! The page of a real cluster: four controllers, 1,000 Jobs, and hand-overs while somebody looks.
+//! The page of a real cluster: four controllers, 1,000 Jobs, and hand-overs while the page is open.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -22,7 +22,7 @@ use crate::browser::Browser;
 
 /// Number of Jobs.
 const JOBS: usize = 1_000;
-/// The promise: so long after the API server the page shows the new owner.
+/// The promise: the page shows the new owner within this time after the API server.
 const FOLLOWS: Duration = Duration::from_secs(2);
 
 /// Notes the time at which each shard is first shown with its present owner.
@@ -139,8 +139,8 @@ async fn the_page_follows_handovers_of_a_real_cluster() {
     browser.until("document.querySelector('#phases [value=suspended] b').textContent === '900'").await;
     browser.until("Number(document.querySelector('#phases [value=complete] b').textContent) > 0").await;
 
-    // One controller after another goes: at the best of these times, the page is as fast as it is meant to be. On a
-    // machine that is busy otherwise, a single one may not be.
+    // The controllers leave in turn: at the best of these hand-overs, the page is as fast as it is meant to
+    // be. On a busy machine, a single one may be slower.
     browser.value(NOTE_OWNERS).await;
     let claims = cluster.watch_claims();
     while claims.lock().unwrap().len() < 64 {

@@ -29,7 +29,7 @@ pub(super) struct Model {
 struct State {
     started: Timestamp,
     jobs: u32,
-    /// Everybody's names and messages.
+    /// Whether all names and messages are attacks.
     hostile: bool,
     /// How often all shards have changed hands.
     turns: AtomicU64,
@@ -38,12 +38,12 @@ struct State {
 }
 
 impl Model {
-    /// A cluster with so many Jobs.
+    /// A cluster with this many Jobs.
     pub(super) async fn serve(jobs: u32) -> Self {
         Self::with(jobs, false).await
     }
 
-    /// A cluster in which everything that somebody can choose is an attack.
+    /// A cluster in which every text that a user can choose is an attack.
     pub(super) async fn hostile() -> Self {
         Self::with(60, true).await
     }

@@ -20,7 +20,7 @@ enum Mode {
     WorkQueue,
 }
 
-/// One of some values.
+/// Picks a value.
 pub(super) fn one<T: Clone>(random: &mut SmallRng, of: &[T]) -> T {
     // All lists here have elements.
     of.choose(random).unwrap_or(&of[0]).clone()
@@ -77,7 +77,7 @@ fn pod(random: &mut SmallRng) -> Value {
     spec
 }
 
-/// What only Indexed Jobs have.
+/// The fields of Indexed Jobs only.
 fn by_index(random: &mut SmallRng, spec: &mut Value, completions: u32) {
     if random.random_bool(0.45) {
         spec["backoffLimitPerIndex"] = json!(one(random, &[0, 1, 2]));

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::class::Class;
 
-/// What is played on both sides.
+/// The Jobs and acts that are played on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Plan {
@@ -46,7 +46,7 @@ pub(super) struct Act {
     pub(super) what: What,
 }
 
-/// What an act does. An act that does not apply at its turn does nothing.
+/// The effect of an act. If an act does not apply at its turn, it does nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum What {
@@ -80,9 +80,9 @@ pub(super) enum Propagation {
 pub(super) enum Turn {
     /// A replica is killed and started again. The reference is restarted, if there is a command for that.
     Kill,
-    /// One replica more.
+    /// Another replica starts.
     Join,
-    /// One replica leaves in order.
+    /// A replica leaves in order.
     Leave,
 }
 

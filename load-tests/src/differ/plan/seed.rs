@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::jobs::{CODES, CONDITIONS, job, one};
 use super::{Act, Change, End, Pick, Plan, Propagation, Step, Turn, What};
 
-/// One of so many plans has a Job with many pods.
+/// Every n-th plan, on average, has a Job with many pods.
 const MANY: u64 = 12;
-/// One of so many plans changes controllers.
+/// Every n-th plan, on average, changes controllers.
 const RESTARTS: u64 = 10;
 /// Longest time between two acts of a step, in milliseconds.
 const GAP: u16 = 12;
@@ -265,7 +265,7 @@ impl Writer {
         What::Pods { pick: Pick::Any(self.random.random()), count: self.count(), change }
     }
 
-    /// How many pods of a class change, if there are so many.
+    /// How many pods of a class change, at most.
     fn count(&mut self) -> u32 {
         one(&mut self.random, &[1, 1, 2, 3, 100])
     }

@@ -33,7 +33,7 @@ const PLACES: [&str; 12] = [
 ];
 /// Annotation of the tenant's pods: how often they have lost the label of a shard.
 const LOSSES: &str = "tenant.example/losses";
-/// Most such losses of a pod without owner. Each hand-over begins anew with pauses of a second.
+/// The limit of [`LOSSES`] for a pod without owner. After each hand-over, the pauses start again at a second.
 const MOST_LOSSES: u64 = 30;
 /// Time between two rounds of labelling.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -136,7 +136,7 @@ pub(super) async fn label_again(tenant: &Tenant) {
     }
 }
 
-/// The labels of another controller's pods must stay. Those of others go, but not as soon as they are back.
+/// Another controller's pods must keep their labels. Other pods lose them, but only after a pause.
 pub(super) async fn judge_shard_labels(tenant: &Tenant) -> Result<Vec<String>> {
     let pods = tenant.list("pods").await?;
     let most = |pod: &Value| if pod["metadata"]["ownerReferences"].is_array() { 0 } else { MOST_LOSSES };

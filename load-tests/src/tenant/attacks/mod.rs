@@ -107,8 +107,8 @@ impl Attack {
         matches!(self, Self::Statuses | Self::Readings | Self::Shrinking | Self::Messages)
     }
 
-    /// Requests a second that are due: Jobs that ask for no back-off have all their pods replaced once in the operator's
-    /// least back-off, a second, and each pod takes four requests.
+    /// Requests a second that are due. If Jobs ask for no back-off, the operator's least back-off holds: all
+    /// their pods are replaced once a second. Each pod takes four requests.
     pub(super) fn due_requests(self, scale: Scale) -> u32 {
         let jobs = if self == Self::Options { scale.of(2, 7) } else { 0 };
         jobs as u32 * options::PODS * 4

@@ -51,7 +51,7 @@ pub(super) async fn foreign_uid(tenant: &Tenant) {
             match number % 8 {
                 // It ends only by its deletion.
                 5 => metadata["annotations"][RUN_TIME] = json!("1h"),
-                // What another controller's pod has as finalizers is that controller's business.
+                // The finalizers of another controller's pod are that controller's.
                 6 => {
                     metadata["ownerReferences"][0]["kind"] = json!("CronJob");
                     metadata["finalizers"] = json!([]);

@@ -46,7 +46,7 @@ pub(super) async fn many(tenant: &Tenant) {
     tenant.create_all("pods", pods).await;
 }
 
-/// A suspended Job that selects pods by the presence of a label, asked for in so many ways.
+/// A suspended Job that selects pods by this many requirements on one label, and by the presence of another.
 fn asking(tenant: &Tenant, name: &str, times: usize, last: &str) -> Value {
     let asked = (0..times).map(|n| json!({"key": "a", "operator": "NotIn", "values": [n.to_string()]}));
     let last = std::iter::once(json!({"key": last, "operator": "Exists"}));

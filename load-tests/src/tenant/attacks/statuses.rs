@@ -77,7 +77,7 @@ pub(super) async fn begin_idle(tenant: &Tenant, count: usize) {
     tenant.create_all("jobs", jobs).await;
 }
 
-/// Jobs whose statuses alternate: so many share what the statuses of a namespace may take.
+/// Number of Jobs whose statuses alternate: they share the limit for the statuses of a namespace.
 pub(super) const ALTERNATING: usize = 3;
 
 /// Writes all even and all odd indexes in turn. Both statuses say the same number.
