@@ -1,7 +1,7 @@
 //! Which proxy leads to a host.
 //!
-//! The environment is read as programs in Go read it, which includes kubectl: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`,
-//! in upper or lower case, and never a proxy for loopback. `ALL_PROXY` stands in for those that are not set.
+//! The environment is read as by Go programs, kubectl included: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`,
+//! in upper or lower case. Loopback never has a proxy. `ALL_PROXY` stands in for those that are not set.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Proxy {
     read: Intercept,
 }
 
-/// What a proxy speaks.
+/// The protocol between a client and its proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP in clear.
@@ -81,7 +81,7 @@ impl Proxy {
         &self.given
     }
 
-    /// What the proxy speaks.
+    /// The protocol that the proxy speaks.
     pub fn scheme(&self) -> Scheme {
         scheme(self.read.uri()).unwrap_or(Scheme::Http)
     }
