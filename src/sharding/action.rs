@@ -1,4 +1,4 @@
-//! What the coordinator has done for it, and how writes end.
+//! The outcome of a Lease write for the coordinator, and how writes end.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub enum Written {
     /// It was written, and has this version.
     As(u64),
     /// It has changed since it was read, or already exists, or does not exist. Its present state is reported
-    /// separately, directly before or after this answer; a Lease that does not exist is reported as gone in
-    /// the version that the write was to replace.
+    /// separately, directly before or after this answer. A missing Lease is reported as gone in the version
+    /// that the write was to replace.
     Conflict,
     /// Refused, or the result is unknown; also a conflict after which the Lease could not be read.
     Failed,

@@ -218,8 +218,8 @@ impl Coordinator {
         }
     }
 
-    /// The same replica in a new session, which knows nothing but the epochs that claims have had: the rest is of a history
-    /// that the API server does not have any more.
+    /// The same replica in a new session. It keeps only the epochs of claims: the rest is of a history that
+    /// the API server no longer has.
     pub fn reborn(&self) -> Self {
         let session = self.session + 1;
         Self {

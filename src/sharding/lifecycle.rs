@@ -51,7 +51,7 @@ impl ShardState {
 /// An event in the lifecycle of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShardEvent {
-    /// This replica should own it, and nobody does.
+    /// This replica should own the free shard.
     Want,
     /// Another replica should own it.
     Unwant,

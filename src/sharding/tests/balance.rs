@@ -72,7 +72,8 @@ fn a_replica_that_joins_gets_its_share_first_and_nothing_is_swapped_for_a_lease_
     assert_eq!(steps, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
 }
 
-/// Somebody fills and empties shards of both replicas in turns, to have the shards of others handed over again and again.
+/// A user fills and empties shards of both replicas in turns, to have the shards of others handed over
+/// again and again.
 #[test]
 fn a_shard_changes_places_once_in_five_minutes() {
     let (mut story, a, b) = two_by_two();

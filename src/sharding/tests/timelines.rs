@@ -286,7 +286,7 @@ fn a_shard_whose_claim_was_deleted_by_hand_is_dropped_and_not_claimed_for_a_leas
     assert_eq!(story.run(&[a, b], 0.1), ["17.0 a claims 1@2", "17.0 a starts 1@2"]);
 }
 
-/// Somebody adds a label, for example.
+/// A user adds a label, for example.
 #[test]
 fn a_claim_that_was_touched_by_hand_is_kept_and_one_that_was_released_by_hand_is_dropped() {
     let (mut story, a, b) = Story::pair();
