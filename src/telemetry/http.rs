@@ -52,7 +52,7 @@ pub trait Probe: Overviews {
     fn measure(&self, _metrics: &Metrics) {}
 }
 
-/// What the page at `/` shows.
+/// The source of the page at `/`.
 pub trait Overviews: Send + Sync + 'static {
     /// Everything that the page shows now, with the Jobs that a query selects.
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
@@ -72,7 +72,7 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
-/// Who may read the pages that are not for everybody.
+/// The rules for reading the pages that are not public.
 #[derive(Clone)]
 pub struct AccessRules {
     /// `/metrics`.
@@ -124,7 +124,7 @@ pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
         .layer(map_response(with_headers))
 }
 
-/// What a browser must not do with an answer.
+/// Adds the headers that restrict what a browser does with an answer.
 async fn with_headers(mut response: Response) -> Response {
     const OWN_SITE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
     for (name, value) in [

@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// What a terminal obeys, or what makes text look like other text.
+    /// Characters that a terminal obeys, or that make a text look like another.
     const HOSTILE: &str =
         "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}gnp.exe\u{2066}\u{200b}\u{feff}\u{e0041}";
 

@@ -1,4 +1,4 @@
-//! What the cluster says about bearer tokens, remembered for a bounded time and number.
+//! The cluster's verdicts on bearer tokens, remembered for a bounded time and number.
 //!
 //! Strangers may send ever new tokens. So the questions are bounded, and those about a token that was allowed the last
 //! time do not wait behind the others.
@@ -27,18 +27,18 @@ const MAX_QUESTIONS: usize = 4;
 /// How long a client waits for a verdict.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the cluster says about a token.
+/// The cluster's verdict on a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The token's user may `get` the path.
     Allowed,
     /// The token's user may not.
     Forbidden,
-    /// The token is nobody's.
+    /// The token belongs to no user.
     Unknown,
 }
 
-/// Who sends a token, as far as that is known before the cluster is asked.
+/// The sender of a token, as far as known before the cluster is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The token was allowed the last time.

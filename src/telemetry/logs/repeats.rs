@@ -20,8 +20,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 const MOST_LINES: usize = 512;
 /// Target of the lines that tell the counts.
 const TARGET: &str = "yardmaster::repeated";
-/// Fields that tell why something failed: lines from one place in the code that differ in others, such as the
-/// name of an object, are the same.
+/// Fields that say why something failed. Lines from one place in the code that differ only in other fields,
+/// such as the name of an object, are the same.
 const REASONS: [&str; 3] = ["error", "refusal", "failure"];
 
 /// A filter that lets one warning of a kind pass each 10 s, and counts the others. Clones share the counts.
@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line {
     place: Identifier,
-    /// `None` for those of the place that are not told apart.
+    /// Absent if the lines of this place are not told apart.
     reason: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Repeats {
             }
         }
         match lines.get_mut(&line) {
-            // What has been held back is reported before the line itself is news again.
+            // The count of suppressed lines is reported before the line itself is logged again.
             Some(count) if now < count.until || count.held_back > 0 => {
                 count.held_back += 1;
                 if count.held_back == 1 {

@@ -53,7 +53,7 @@ label_values! {
 
     /// `action` of a sync.
     SyncAction {
-        /// None of the other actions.
+        /// Everything that no other action covers.
         Reconciling = "reconciling",
         /// Ended pods were counted.
         Tracking = "tracking",
@@ -109,7 +109,7 @@ label_values! {
         FailedIndexes = "FailedIndexes",
         /// Too many indexes have failed.
         MaxFailedIndexesExceeded = "MaxFailedIndexesExceeded",
-        /// A reason that somebody else has written.
+        /// A reason of another writer.
         Other = "Other",
     }
 

@@ -52,12 +52,12 @@ impl JobLatencies {
     }
 }
 
-/// One latency.
+/// A histogram of one latency.
 #[derive(Debug)]
 pub struct Latency(TracedHistogram);
 
 impl Latency {
-    /// Takes in a duration, with the trace that shows it if there is one.
+    /// Records a duration, with the trace that shows it if there is one.
     pub fn observe(&self, duration: Duration, trace: Option<TraceId>) {
         let labels = trace.map(|trace| TraceLabels { trace_id: trace.to_string() });
         let now = labels.is_some().then(SystemTime::now);

@@ -44,7 +44,7 @@ pub struct CallTrace {
 #[derive(Debug, Default)]
 pub struct CallSpan(Option<Box<Span>>);
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Debug)]
 pub struct CallTarget {
     /// The HTTP method.
@@ -122,7 +122,7 @@ impl CallTrace {
         CallSpan(span)
     }
 
-    /// Ends a request. One that failed gets a span even if it had none, unless too many failed.
+    /// Ends a request. A failed request gets a span even if it had none, unless too many failed.
     pub fn end(
         &self,
         name: &'static str,

@@ -52,7 +52,7 @@ pub enum ExportError {
         variable: String,
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
     /// Only one of a certificate of our own and its key is given.

@@ -13,7 +13,7 @@ pub struct Thinning {
 }
 
 impl Thinning {
-    /// Takes in one more; whether it is kept.
+    /// Counts one more, and returns whether it is kept.
     pub fn keeps_next(&mut self) -> bool {
         self.seen += 1;
         keeps(self.seen)
