@@ -1,9 +1,9 @@
 //! Kubernetes Events about Jobs.
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
-//! count, many similar ones become a combined one, and one object cannot flood the API server. Those that only inform
-//! are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this. If more are pending than may be,
-//! the namespace that has most loses its oldest.
+//! count, many similar ones become a combined one, and one object cannot flood the API server. Events that
+//! only inform are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this.
+//! If more are pending than may be, the namespace that has most loses its oldest.
 
 mod body;
 mod correlator;
@@ -67,7 +67,7 @@ impl ObjectRef {
 pub enum EventType {
     /// Information.
     Normal,
-    /// A problem that somebody should look at.
+    /// A problem that needs attention.
     Warning,
 }
 
@@ -188,7 +188,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Runs until nobody records Events any more. After a panic it goes on with the next Event.
+    /// Runs until the last recorder is dropped. After a panic it goes on with the next Event.
     async fn run_supervised(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pauses = Pauses::begin();
         while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
@@ -237,8 +237,8 @@ impl Sender {
         }
     }
 
-    /// Drops the oldest Events that wait, in this namespace while it has more than its share, and in the one that has most
-    /// while there are more than have room in all.
+    /// Drops the oldest waiting Events. First this namespace loses Events while it has more than its share.
+    /// Then the largest namespace does, while there are more than the capacity in all.
     fn make_room(&mut self, namespace: &Arc<str>, class: Class) {
         while self.taken.of_namespace(namespace, class) > class.share() && self.drop_oldest(namespace, class)
         {
@@ -346,8 +346,8 @@ async fn first_slot(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Ste
     Step::Leaves(write, slot)
 }
 
-/// Sends a write in its first turn, and again after transient failures as often as its class allows. One that may not have
-/// been read is not repeated in protobuf: the correlator composes it again, in JSON.
+/// Sends a write in its first turn, and again after transient failures as often as its class allows. A write
+/// that may not have been read is not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(
     gate: WriteGate,
     busy: BusyServer,

@@ -319,7 +319,7 @@ async fn an_end_is_retried_and_a_normal_event_is_not() {
     );
 }
 
-/// What reports a failure is mostly recorded once: an API server that restarts must not cost it.
+/// A failure is mostly recorded once, so a restart of the API server must not cost its Event.
 #[tokio::test(start_paused = true)]
 async fn a_warning_is_retried_for_a_while() {
     for (refusals, sent) in [(4, 1), (5, 0)] {

@@ -1,13 +1,14 @@
 //! The order in which Events are written.
 //!
-//! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job ended come first, then
-//! Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of each of the first two under way, so that
-//! those that hang cost a bounded number of tasks.
+//! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job
+//! ended come first, then Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of
+//! each of the first two in flight, so hanging writes cost a bounded number of tasks.
 //!
-//! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all Events one at a time.
-//! So where the API server is slow, the Events that only inform cost it no more than those of the built-in controller. A
-//! write that takes much longer than other writes, or waits for a place among those of its namespace, lets one of another
-//! namespace go: so a webhook that is slow keeps nobody else's Events.
+//! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all
+//! Events one at a time. So Normal Events cost a slow API server no more than those of the built-in
+//! controller. The turn of a Normal Event ends early if its write takes much longer than other writes,
+//! or waits for a place among those of its namespace. Then a write of another namespace leaves. So a
+//! slow webhook holds back the Events of no other namespace.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,17 +25,19 @@ use crate::job::uid::Uid;
 /// How long the write of a Normal Event keeps those of other namespaces waiting, before it leaves and once it has left: this
 /// long ...
 const KEEPS_TURN: Duration = Duration::from_secs(1);
-/// ... or, once it has left, so many times as long as Normal Events take at present, if that is more ...
+/// ... or, once it has left, this many times as long as Normal Events take at present, if that is more
+/// ...
 const OF_EVENTS: u32 = 2;
-/// ... and so many times as long as other writes take.
+/// ... and this many times as long as other writes take.
 const OF_OTHERS: u32 = 8;
-/// Where Normal Events become slower, that is believed by and by: a webhook may be slow in one namespace only. One counts for
-/// twice as long as was known before it at most, or for the first of these, and never for longer than the second.
+/// A growing duration of Normal Events is believed by and by, since a webhook may be slow in one
+/// namespace only. A write counts for twice the duration known before at most (or for the first of
+/// these), and for the second at most.
 const BELIEVED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// Most writes under way that report failures in one namespace, and most that report ends.
 const REPORTS: usize = 64;
 
-/// What is promised to an Event.
+/// The guarantee for an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
     /// It must be delivered, unless very many must.
@@ -55,8 +58,8 @@ impl Class {
         }
     }
 
-    /// Most recorded Events of this class that are neither sent nor lost. That of Normal Events is the length of
-    /// client-go's queue. If there are more, the namespace with the most loses its oldest.
+    /// Most recorded Events of this class that are neither sent nor lost. For Normal Events it is the
+    /// length of client-go's queue. If there are more, the namespace with the most loses its oldest.
     pub(super) fn capacity(self) -> usize {
         match self {
             Self::Normal => 1000,
@@ -74,8 +77,8 @@ impl Class {
         }
     }
 
-    /// How often a write of this class is tried again after a failure that may pass, such as a busy or restarting API
-    /// server. What reports a failure is mostly recorded once.
+    /// How often a write of this class is tried again after a failure that may pass, such as a busy or
+    /// restarting API server. A failure is mostly recorded once.
     pub(super) fn retries(self) -> usize {
         match self {
             Self::Normal => 0,
@@ -93,7 +96,7 @@ impl Class {
     }
 }
 
-/// What waits for its turn to be written.
+/// Writes that wait for their turn.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: FairQueue<Class, Arc<str>, Uid, T>,
@@ -121,7 +124,7 @@ struct UnderWay {
 /// The turn of a write.
 #[derive(Clone, Debug)]
 pub(super) enum Turn {
-    /// One of several at once.
+    /// A report, of which several may be in flight.
     Report(Class, Arc<str>),
     /// The one with this number, of those of Normal Events.
     Only(u64),

@@ -24,7 +24,7 @@ pub enum Answer {
     Version(ResourceVersion),
     /// The object of another resource, as JSON.
     Object(Bytes),
-    /// The object to change or delete does not exist: this deletion removed it at once, it was removed
+    /// The object to change or delete does not exist. This deletion removed it at once, it was removed
     /// before, or its name now belongs to another object.
     Gone,
     /// The write was carried out, and its answer is not read.
@@ -47,8 +47,8 @@ pub enum WriteError {
     /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(Box<str>),
-    /// Not authenticated, or not allowed by RBAC, a quota, an admission webhook or policy, whatever code these answer with:
-    /// what they refuse today, they may allow tomorrow.
+    /// Not authenticated, or not allowed by RBAC, a quota, an admission webhook or policy, whatever their
+    /// code. A later attempt may be allowed.
     #[error("{0}")]
     Forbidden(Box<str>),
     /// The namespace accepts no new objects, since it is being deleted.
@@ -98,8 +98,8 @@ impl WriteError {
         )
     }
 
-    /// Whether a write in protobuf may succeed in JSON: somebody on the way to the API server, such as a proxy that
-    /// authenticates, may not read protobuf.
+    /// Whether a write in protobuf may succeed in JSON: a proxy that authenticates requests, for example, may
+    /// not read protobuf.
     pub fn may_succeed_in_json(&self) -> bool {
         matches!(self, Self::BadRequest(_))
     }
@@ -134,7 +134,7 @@ impl AnswerReader {
         match expected {
             Expected::Nothing => Ok(Answer::Done),
             Expected::Object => Ok(Answer::Object(body.clone())),
-            // A deletion that removes an object at once is answered with a Status, but for pods with the pod.
+            // A deletion that removes an object at once is answered with a Status; for pods, with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
             Expected::NewPod if is_in_protobuf(response.headers()) => {
                 self.pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)

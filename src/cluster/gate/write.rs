@@ -17,7 +17,7 @@ use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
-/// One write. Bodies are JSON, but for pods and Events that are created.
+/// A write of one object. Bodies are JSON, except for creations of pods and Events.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Creates a pod.
@@ -70,7 +70,7 @@ pub enum Write {
         name: Arc<str>,
         /// UID precondition.
         uid: Uid,
-        /// `resourceVersion` precondition: nobody has changed the Job, and its TTL, since it was read.
+        /// `resourceVersion` precondition: the Job, and so its TTL, has not changed since it was read.
         version: ResourceVersion,
     },
     /// Creates an Event.
@@ -79,7 +79,7 @@ pub enum Write {
         namespace: Arc<str>,
         /// The Event.
         body: Bytes,
-        /// What the body is encoded in.
+        /// The encoding of the body.
         encoding: Encoding,
     },
     /// Patches an Event by a strategic merge patch.
@@ -154,7 +154,7 @@ impl Lane {
         Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
     }
 
-    /// What creations of pods are called in each namespace.
+    /// The verb and resource of creations of pods, in each namespace.
     pub(super) fn of_creations() -> ApiCallLabels {
         ApiCallLabels { verb: "create", resource: Resource::PODS.plural }
     }
@@ -224,7 +224,7 @@ impl Write {
         }
     }
 
-    /// The body of its request. That of a pod is composed here, when the write leaves.
+    /// The body of its request. The body of a pod is composed here, when the write leaves.
     pub(super) fn body(&self) -> Bytes {
         match self {
             Self::CreatePod { pod } => pod.body(),
@@ -246,7 +246,7 @@ impl Write {
 }
 
 impl Write {
-    /// What the write is about, for its span.
+    /// The subject of the write, for its span.
     pub(super) fn target(&self, result: &Result<Answer, WriteError>) -> CallTarget {
         let call = self.call();
         let pod = match (self, result) {

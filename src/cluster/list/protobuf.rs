@@ -30,7 +30,7 @@ pub(crate) struct ProtobufList {
     metadata: BytesMut,
 }
 
-/// What comes next.
+/// The next expected part.
 #[derive(Clone, Copy, Debug, Default)]
 enum Expected {
     #[default]
@@ -43,7 +43,7 @@ enum Expected {
     Length(u32),
     /// A field of this number and length.
     Value(u32, usize),
-    /// So many bytes that mean nothing here.
+    /// This many bytes that mean nothing here.
     Skipped(u64),
 }
 
@@ -147,7 +147,7 @@ impl ProtobufList {
         Ok(None)
     }
 
-    /// What to do with a field of bytes.
+    /// Decides how to read a field of bytes.
     fn value(&mut self, field: u32, length: u64) -> Result<Expected, ListError> {
         match (self.left, field) {
             (None, RAW) if self.has_begun => Err(ListError::NotAList),

@@ -37,8 +37,8 @@ impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
         &self.decoder
     }
 
-    /// The object of this name; `None` if there is none, or if it has another UID than the one that is looked for, be it
-    /// readable or not.
+    /// The object of this name. Returns `None` if there is none, or if the object, readable or
+    /// not, has another UID than the requested one.
     pub(super) async fn get(
         &self,
         reader: &Reader,

@@ -1,10 +1,11 @@
 //! Notices watches that are dead without a word, as behind a proxy that keeps their connection.
 //!
-//! API servers send bookmarks only about once a minute, so silence alone says little. A watch that has been silent for a
-//! while is opened again from its last version, which is right in any case. It asks for a short time then: API servers
-//! send a bookmark before they end a watch, so its version does not grow too old to resume from. The watches of a replica take turns, so
-//! that one with many idle watches sends no more than one such request a second. When one turns out to have
-//! been dead, or when the replica does not see its own heartbeat, all silent watches are suspected at once.
+//! API servers send bookmarks only about once a minute, so silence alone says little. A watch that has been
+//! silent for a while is opened again from its last version, which is right in any case. It asks for a
+//! short time then. API servers send a bookmark before they end a watch, so its version does not grow too
+//! old to resume from. The watches of a replica take turns, so that one with many idle watches sends no
+//! more than one such request a second. When one turns out to have been dead, or when the replica does not
+//! see its own heartbeat, all silent watches are suspected at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -174,7 +175,7 @@ mod tests {
         old.saw(1_000);
         assert_eq!(vigil.newest().version(), 1_000);
         vigil.forget();
-        // What was under way is shown.
+        // Events that were in flight are shown.
         old.saw(1_001);
         assert_eq!(vigil.newest().version(), 0);
         vigil.newest().saw(7);

@@ -24,7 +24,7 @@ pub enum DecodeError {
 
 /// Reads one object. A fault that its author has found makes it unreadable, and costs no other object.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
-    // What a decoder shares, such as interned texts, is whole after each step.
+    // State that decoders share, such as interned texts, is whole after each step.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DecodeError::Fault))
 }
 

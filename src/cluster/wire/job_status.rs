@@ -95,7 +95,8 @@ impl WireJobStatus<'_> {
     }
 }
 
-/// The condition, if a rule knows its kind and its status. Any other stays as it is, like those of other kinds. Who may write a status chooses texts of any length, and each replica keeps them.
+/// The condition, if a rule knows its kind and its status. Any other stays as it is, like those of other
+/// kinds. Authors of statuses choose texts of any length, and each replica keeps them.
 fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
     Some(Condition {
         kind: ConditionKind::named(&wire.kind)?,

@@ -9,12 +9,13 @@ use super::text::Pairs;
 use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
 
-/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB. Those that the longest selector
-/// asks for ([`LONGEST_SELECTOR`](crate::job::selector::LONGEST_SELECTOR)) have room, and as many others.
+/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB. The labels of
+/// the longest selector ([`LONGEST_SELECTOR`](crate::job::selector::LONGEST_SELECTOR)) have room, and as
+/// many others.
 const KEPT_BYTES: usize = 8 << 10;
 
-/// The labels of an object, sorted by key. They are stored as `key=value` lines in one string: neither keys
-/// nor values can contain `=` or a line break, and a pod has only a few.
+/// The labels of an object, sorted by key. The labels are `key=value` lines in one string. Neither keys nor
+/// values can contain `=` or a line break, and a pod has only a few.
 ///
 /// Of an object with more than 8 KiB of them only those are kept that Job controllers set.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]

@@ -130,7 +130,7 @@ impl Refusal {
             None => Self {
                 code,
                 reason: "".into(),
-                // One byte more than is kept shows that the body is longer.
+                // A byte more than is kept shows that the body is longer.
                 message: short(String::from_utf8_lossy(body.get(..=SHORT).unwrap_or(body)).trim()).into(),
                 origin: Origin::default(),
             },
@@ -148,8 +148,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no way to it
-    /// answers with 404 as well, and so does a webhook that does not find something else.
+    /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no
+    /// way to it also answers with 404. So does a webhook that does not find something else.
     pub fn is_not_found(&self) -> bool {
         self.code == StatusCode::NOT_FOUND.as_u16() && *self.reason == *"NotFound" && !self.is_of_webhook()
     }

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Barrier, broadcast, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// The name in the server's certificates. Nobody resolves it.
+/// The name in the server's certificates. The name is never resolved.
 pub(super) const HOST: &str = "api.cluster.invalid";
 
 /// An authority for certificates.

@@ -106,7 +106,8 @@ fn where_many_wait_an_object_costs_a_few_writes() {
     }
 }
 
-/// A correlator with a write under way, and so many that wait, of as many objects, that similar ones are combined.
+/// A correlator with a write in flight and a backlog of as many objects that similar
+/// Events are combined.
 fn backlog() -> (EventCorrelator, Option<EventWrite>) {
     let mut correlator = correlator();
     correlator.encoding = Encoding::Json;

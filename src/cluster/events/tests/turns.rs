@@ -267,7 +267,7 @@ async fn events_wait_as_long_as_a_busy_api_server_asks() {
         bench.recorder.flush().await;
         assert_eq!(bench.store.stored().len(), stored, "{kind:?}");
     }
-    // Those that had left or had their turn before the first was refused.
+    // Seven had left or had their turn before the first was refused.
     let bench = bench();
     *bench.store.retry_after.lock().unwrap() = Some(20);
     bench.store.refusals.lock().unwrap().extend(vec![429; 7]);

@@ -1,4 +1,4 @@
-//! What the writes of one namespace do to those of others.
+//! The effect of one namespace's writes on those of others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -202,7 +202,7 @@ async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
         let _bad = ["bad-1", "bad-2", "bad-3"]
             .map(|name| world.clients(300, Priority::Create, &create_in(name, "x")));
         let mut times = Vec::new();
-        // Somebody who writes now and then.
+        // A client that writes now and then.
         for _ in 0..400 {
             sleep(ms(170)).await;
             let sent = Instant::now();
@@ -216,7 +216,8 @@ async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
     }
 }
 
-/// What only shows progress leaves though its creations hang and hold all that they may, and though nothing else happens.
+/// Statuses that only show progress leave, although the creations hang and hold all slots that they may,
+/// and although nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_whose_creations_hang_shows_its_progress() {
     let hangs_from = Instant::now() + ms(500);
@@ -299,7 +300,7 @@ async fn failures_count_for_all_when_most_namespaces_have_them() {
         failed.store(1, Ordering::Relaxed);
         for _ in 0..10 {
             for namespace in ["d", "a", "b", "c"] {
-                // What fails once is not sent again here.
+                // A write that fails once is not sent again here.
                 let write = create_in(namespace, "x");
                 drop(world.gate.submit(order(Priority::Create, namespace), write).await);
             }
