@@ -86,9 +86,9 @@ pub struct ReplicaServices {
     pub rereads: Rereads,
     /// When pods may be labelled again, by whichever part of the replica.
     pub label_pauses: Pauses,
-    /// When the API server is seen to show another history, all watches begin anew.
+    /// If the API server shows another history, all watches start again with a list.
     pub rewinds: Rewinds,
-    /// What panics here ends the replica.
+    /// A panic here ends the replica.
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,

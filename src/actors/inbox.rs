@@ -3,9 +3,9 @@
 //! A Job of 100,000 pods gets 100,000 pod events and answers in between, and must not get as many messages.
 //! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
-//! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
-//! Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later one makes unnecessary. An inbox
-//! that has [`MANY`] left is urgent: its actor does not rest.
+//! Of the object that the actor follows, only the newest state waits. However often it changes, the inbox
+//! does not grow. Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later
+//! one makes unnecessary. An inbox that has [`MANY`] left is urgent: its actor does not rest.
 //!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
 //! due.
@@ -65,11 +65,11 @@ struct Shared<T> {
 }
 
 struct Contents<T> {
-    /// `None` in place of an input that a later one has replaced.
+    /// Absent if a later input has replaced it.
     items: VecDeque<Option<T>>,
     /// Which of them the next list replaces.
     list: Option<usize>,
-    /// With so many items, it is time to tidy up.
+    /// The number of items at which the inbox is tidied.
     tidy_at: usize,
     /// The actor must not wait with them.
     urgent: bool,
@@ -81,7 +81,7 @@ struct Contents<T> {
     woken_at: Option<Instant>,
     /// Promises that are neither kept nor dropped.
     due: usize,
-    /// Nobody takes inputs any more.
+    /// The inbox accepts no more inputs.
     closed: bool,
 }
 
@@ -235,8 +235,8 @@ impl<T: Input> Inbox<T> {
         });
     }
 
-    /// Puts in the newest state of what the actor follows, as a watch event showed it that arrived at `arrived`, in place of
-    /// an earlier one that has not been taken.
+    /// Puts in the newest state of the object that the actor follows, in place of an earlier one that still
+    /// waits. A watch event showed that state, and arrived at `arrived`.
     pub fn put_latest(&self, item: T, arrived: Instant) {
         self.change(|contents| {
             contents.latest = Some(item);
@@ -244,7 +244,7 @@ impl<T: Input> Inbox<T> {
         });
     }
 
-    /// Puts in an input with which the actor must not wait: somebody else waits for what it holds.
+    /// Puts in an input with which the actor must not wait: others wait for the resource that it holds.
     pub fn push_urgent(&self, item: T) {
         self.change(|contents| {
             contents.items.push_back(Some(item));
@@ -296,7 +296,8 @@ impl<T: Input> Inbox<T> {
         self.take_some(usize::MAX).inputs
     }
 
-    /// Takes so many inputs, in order, after the newest state. If more are left, the actor is to take them without being woken.
+    /// Takes this many inputs, in order, after the newest state. If more are left, the actor is to take
+    /// them without being woken.
     pub fn take_some(&self, most: usize) -> Taken<T> {
         let mut contents = self.contents();
         let taken = most.min(contents.items.len());
@@ -336,7 +337,7 @@ pub struct Taken<T> {
 /// An input that is due. Dropped, it is due no longer.
 #[derive(Debug)]
 pub struct Promise<T: Input> {
-    /// `None` once it is kept.
+    /// Absent once it is kept.
     inbox: Option<Inbox<T>>,
 }
 

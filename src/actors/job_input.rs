@@ -19,8 +19,8 @@ pub enum ListOrigin {
     Live,
     /// The shard's list.
     Shard,
-    /// What the shard remembers: its list was complete before the Job could be told. It lacks pods that have ended and
-    /// have no finalizer.
+    /// The shard's memory: its list was complete before the Job could get it. It lacks pods that have ended
+    /// and have no finalizer.
     Memory,
 }
 
@@ -92,7 +92,7 @@ pub enum JobInput {
     },
     /// The status that is due may be sent; `None` if it may not.
     StatusTurn(Option<Turn>),
-    /// The status was written: the Job as it is now. `None` if the write was refused.
+    /// The status was written: the Job as it is now. A refused write has no Job.
     StatusWritten(Option<Arc<ObservedJob>>),
     /// The status was not written because the Job has changed: the Job as it is now.
     StatusConflict {
@@ -181,8 +181,8 @@ pub enum AdoptionAttempt {
     Adopted(Box<ObservedPod>),
     /// There is no such pod any more.
     PodGone,
-    /// The pod, as it is now if that is known, cannot be the Job's any more: another controller has it, or it is
-    /// being deleted, or the Job has finished.
+    /// The pod cannot be the Job's any more: another controller has it, it is being deleted, or the Job has
+    /// finished. Has the pod as it is now, if known.
     NotOurs(Option<Box<ObservedPod>>),
     /// The API server has refused it. A later attempt may succeed.
     Refused(Refusal),
@@ -197,14 +197,14 @@ pub enum Refusal {
     Lasting,
     /// By a failure of the API server. The pod is not the Job's.
     Failure,
-    /// Nobody knows: the pod may be the Job's already, or become so later.
+    /// The owner is unknown: the pod may be the Job's already, or become so later.
     Unknown,
 }
 
 /// The Event to record about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestEvent {
-    /// None: nothing was done, or the Event is not ours to record.
+    /// No Event: nothing was done, or the Event is not ours to record.
     Nothing,
     /// It was done, for the pod of this name.
     Done(Box<str>),

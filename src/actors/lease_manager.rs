@@ -52,10 +52,10 @@ use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseCodec, LeaseRecord}
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
-/// Most changes of Leases that are taken in together.
+/// Most changes of Leases that are applied together.
 const CHUNK: usize = 256;
 
-/// What this is, when it panics.
+/// The name of this task in the log of a panic.
 const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -367,7 +367,7 @@ impl LeaseManager {
         }
     }
 
-    /// Records the number of shards again: somebody has deleted the Lease, or changed it so that it says nothing, and a
+    /// Records the number of shards again. The Lease was deleted, or changed so that it says nothing, and a
     /// replica with another number must not start.
     fn restore_layout(&self) {
         tracing::warn!(
@@ -474,8 +474,7 @@ impl LeaseManager {
         }
     }
 
-    /// Takes in a live read, if there was one. `unknown` takes in that there is no Lease, or one that cannot be
-    /// read.
+    /// Applies a live read, if there was one. `unknown` handles a missing or unreadable Lease.
     fn take_reading(
         &mut self,
         found: Option<Found>,
@@ -579,7 +578,7 @@ impl LeaseManager {
     }
 }
 
-/// Without a lease manager nobody renews the right to act.
+/// Without a lease manager the right to act is not renewed.
 impl Drop for LeaseManager {
     fn drop(&mut self) {
         self.fences.values().for_each(Fence::close);

@@ -1,8 +1,8 @@
 //! The work that remains for each shard: the job cache records it, heartbeats and HTTP pages report it.
 //!
 //! The job cache knows the statuses of all Jobs from the first moment. But a status does not show how many
-//! pods have yet to lose their finalizers, and it is seldom written under a limited rate of requests. Job
-//! actors therefore correct the recorded work, so that shards do not move because of stale statuses.
+//! pods still have their finalizers, and under a limited rate of requests it is seldom written. Job actors
+//! therefore correct the recorded work, so that shards do not move because of stale statuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -91,8 +91,8 @@ fn near(missing: u64, job: &Job) -> u64 {
     missing.min(u64::from(job.spec.parallelism).saturating_mul(ROUNDS)).min(MOST_WORK)
 }
 
-/// The work that remains for a Job: the pods that have yet to succeed, but at most four for each that runs at a time and at
-/// most 10,000, and one for the Job. A suspended Job has none until it is resumed.
+/// The work that remains for a Job: its missing successes, and one for the Job. The successes count for at
+/// most four times the parallelism, and at most 10,000. A suspended Job has none until it is resumed.
 pub fn work_left(job: &Job) -> u64 {
     if job.deleting || job.spec.suspend || job.status.finished().is_some() {
         return 0;

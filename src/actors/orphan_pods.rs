@@ -41,7 +41,7 @@ pub struct OrphanPods {
     waiting: JobMap<UidMap<Box<ObservedPod>>>,
     /// The Job that each of them waits for.
     awaited: UidMap<JobId>,
-    /// Those of them that the list in progress has yet to show. If it does not, they are gone.
+    /// Waiting pods that the list in progress has not shown. If it ends without them, they are gone.
     unlisted: UidSet,
     /// The looks for Jobs that pods wait for.
     looks: JobMap<Look>,
@@ -106,7 +106,8 @@ impl OrphanPods {
         }
     }
 
-    /// Takes in a pod that no known Job owns or would adopt. `shows_unlabelled`: the shard watches unlabelled pods, too.
+    /// Considers a pod that no known Job owns or would adopt. `shows_unlabelled`: the shard watches
+    /// unlabelled pods, too.
     pub fn consider(&mut self, pod: Box<ObservedPod>, shows_unlabelled: bool) {
         self.leave_other_jobs(&pod);
         // The watch tells this shard what becomes of such a pod, until it is gone. Of others, it may not.
@@ -155,7 +156,8 @@ impl OrphanPods {
             self.releasing.retain(|_, release| !release.task.is_finished());
             self.tidying.done(self.releasing.len());
         }
-        // One that was adopted meanwhile may be an orphan again. As long as a release pauses, the newest reading counts.
+        // A pod that was adopted meanwhile may be an orphan again. As long as a release pauses, the
+        // newest reading counts.
         let may_begin = self.releasing.get(uid).is_none_or(|release| release.task.is_finished());
         if may_begin || self.pauses.is_pausing(uid) {
             let release = OrphanRelease::of(&self.cx, &self.fence, pod);
@@ -169,8 +171,8 @@ impl OrphanPods {
         }
     }
 
-    /// Keeps a pod for its Job, and finds out whether the Job exists. One that is counted waits, too: a Job that becomes known
-    /// late may be shown as it was before that.
+    /// Keeps a pod for its Job, and finds out whether the Job exists. A counted pod waits, too: a Job
+    /// that becomes known late may be shown as it was before that.
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
@@ -207,7 +209,7 @@ impl OrphanPods {
         if self.labelling.get(&pod.pod.uid).is_none_or(AbortOnDropHandle::is_finished) {
             let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
             let task = self.unit.spawn("a labelling", async move {
-                // Closed, the fence is somebody else's who looks after the pod.
+                // If the fence is closed, the next owner looks after the pod.
                 let _ = Box::pin(labelling.hold()).await;
             });
             self.labelling.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
@@ -227,7 +229,7 @@ impl OrphanPods {
         self.looks.insert(job.clone(), Look::InProgress { number, _task: AbortOnDropHandle::new(task) });
     }
 
-    /// Takes in what has become of a Job.
+    /// Records the result of a look for a Job.
     pub fn looked_for(&mut self, JobLookedFor { job, number, fate }: JobLookedFor) {
         let is_meant =
             |look: &&mut Look| matches!(look, Look::InProgress { number: of, .. } if *of == number);
@@ -239,8 +241,8 @@ impl OrphanPods {
         }
     }
 
-    /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
-    /// show; and those that it would adopt.
+    /// Takes the pods that have waited for a Job that is known now, and those that it would adopt. Pods
+    /// that the list in progress has not shown stay.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub fn waiting_for(&mut self, job: &JobId, index: &JobIndex) -> Vec<Box<ObservedPod>> {
         let mut pods = self.no_longer_waiting(job);
@@ -284,8 +286,8 @@ impl OrphanPods {
         give_back(&mut self.releasing);
     }
 
-    /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once
-    /// that becomes known.
+    /// A pod waits only for the Job that it names. A Job that it named before must not get the pod once
+    /// that Job becomes known.
     pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
         self.adoptable.remove(uid);

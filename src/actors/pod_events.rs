@@ -47,7 +47,7 @@ impl PodEvents {
         Self { one_by_one, created: Batch::default(), deleted: Batch::default() }
     }
 
-    /// Takes in an action on a pod. Returns the message to record at once, if there is one.
+    /// Records an action on a pod. Returns the message to record at once, if there is one.
     pub fn note(&mut self, action: PodAction, pod: Box<str>) -> Option<String> {
         if self.one_by_one {
             return Some(format!("{} pod: {pod}", action.verb()));

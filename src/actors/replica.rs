@@ -1,4 +1,4 @@
-//! The actors of a replica and its lease manager, without threads, network and clock of their own: a
+//! The actors of a replica and its lease manager, without threads, network and clock of their own. A
 //! [`Controller`](super::Controller) brings those of the host, and a simulation brings others.
 
 use std::io;

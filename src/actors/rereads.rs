@@ -9,7 +9,7 @@ use crate::cluster::reads::ReadError;
 
 /// Objects that are read again at once.
 const TURNS: usize = 16;
-/// Those of them that may be of one namespace.
+/// Objects of one namespace that may be read again at once.
 const SHARE: usize = 8;
 /// How long a read keeps its turn. So a replica sends no more than 16 such reads a second, however many objects there are to be
 /// read again.

@@ -57,7 +57,7 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
     #[cfg(feature = "test-hooks")]
     let config = cx.config.clone();
-    // One that has panicked begins with a list.
+    // A feed that has panicked begins with a list.
     let follow = move || {
         let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
         let (decoder, to) = (decoder.clone(), to.clone());

@@ -31,7 +31,7 @@ pub(super) enum Lifecycle {
     ReadingJob,
     /// Everything is known.
     Ready,
-    /// Nothing more is decided; answers to requests in flight are still taken in.
+    /// Nothing more is decided; answers to requests in flight are still applied.
     Draining,
 }
 
@@ -114,8 +114,9 @@ impl super::JobActor {
         self.notice.shard.do_send(JobReport::Relist(self.requests.job.clone()));
     }
 
-    /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
-    /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
+    /// Pods may be unseen: the status or an earlier list counts more than the list shows, or the watch said
+    /// DELETED for a pod with our finalizer. Nothing is decided until a live list has shown whether they
+    /// exist.
     pub(super) fn pods_missing(&mut self) {
         self.lifecycle.list_begins();
         self.notice.shard.do_send(JobReport::PodsMissing(self.requests.job.clone()));

@@ -1,4 +1,4 @@
-//! What the actor tells of its Job: Events, and why it creates no pods.
+//! Reports of a Job's actor: Events, and why it creates no pods.
 
 use super::JobActor;
 use crate::actors::job_input::RequestEvent;

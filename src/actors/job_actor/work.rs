@@ -1,4 +1,5 @@
-//! When the actor works: how much it takes in at once, when it decides, when it works again, and when it ends.
+//! The actor's times of work: how many inputs it applies at once, when it decides, when it works again,
+//! and when it ends.
 
 use std::time::Duration;
 
@@ -61,10 +62,10 @@ impl JobActor {
         }
     }
 
-    /// Takes in inputs, and reconciles. Returns how many inputs were left.
+    /// Applies inputs, and reconciles. Returns how many inputs were left.
     fn take_in_some(&mut self, ctx: &mut Context<Self>) -> usize {
         self.caught_up |= self.requests.caught_up.get();
-        // Who drains decides nothing, so its inputs cost little.
+        // A draining actor decides nothing, so its inputs cost little.
         let most = if self.lifecycle == Lifecycle::Draining { usize::MAX } else { AT_ONCE };
         let Taken { inputs, event, left } = self.inbox.take_some(most);
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));

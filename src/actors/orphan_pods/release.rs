@@ -13,7 +13,7 @@ use crate::job::retry::CONFLICTS_AT_ONCE;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 
-/// What a live read shows of the Job that a pod names.
+/// The state of a pod's Job, as a live read shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It exists, and is ours.
@@ -27,7 +27,7 @@ pub enum Fate {
 /// Reads a Job until there is an answer.
 ///
 /// # Errors
-/// When the fence is closed: somebody else looks after the pods of the Job.
+/// When the fence is closed: another replica looks after the pods of the Job.
 pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<Fate, Fenced> {
     let mut backoff = cx.api_backoff();
     loop {
@@ -48,8 +48,8 @@ pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<
     }
 }
 
-/// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
-/// finalizer.
+/// The release of one pod, retried until it succeeds: a pod that keeps the tracking finalizer cannot
+/// be deleted.
 pub struct OrphanRelease {
     cx: ReplicaContext,
     fence: Fence,
@@ -180,7 +180,7 @@ impl OrphanRelease {
     }
 }
 
-/// What a live read, or an answer, shows of a pod that is to be released.
+/// The state of a pod that is to be released, as a live read or an answer shows it.
 enum Reread {
     /// It is released, or does not exist.
     Released,

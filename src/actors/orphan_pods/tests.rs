@@ -60,8 +60,8 @@ fn orphan(has_job: bool) -> Value {
     orphan
 }
 
-/// An API server that knows the pod `p`, and no Job. It answers patches with this code, but for the last
-/// of a thousand.
+/// An API server that knows the pod `p`, and no Job. It answers patches with this code, and the
+/// thousandth with success.
 fn api(has_job: bool, code: u16) -> TestApi {
     let mut patches = 0;
     TestApi::new(move |method, uri| match method {
@@ -183,7 +183,7 @@ fn a_conflict_that_nothing_explains_is_followed_by_a_pause() {
     });
 }
 
-/// Somebody changes the pod before each patch.
+/// The pod changes before each patch.
 #[test]
 fn many_conflicts_in_a_row_are_followed_by_pauses_though_the_pod_has_changed() {
     run(async {

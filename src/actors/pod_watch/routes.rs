@@ -1,5 +1,5 @@
-//! Which stream shows which shard its pods, and what the shard has been shown: the rules by which streams follow each
-//! other without a list, and without showing anything twice or out of order.
+//! Routes: which stream shows which shard its pods, and up to which version. By these rules streams
+//! follow each other without a list, and show nothing twice or out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_LISTS: usize = 4;
 const MAX_NAMED: usize = 512;
 /// Streams are joined at once if their versions are this close: all that lies between them is sent again.
 const CLOSE: u64 = 2_000;
-/// Else when the stream that is behind has caught up this long ago at most, as by a bookmark.
+/// Otherwise, if the stream that is behind has caught up this long ago at most, as by a bookmark.
 const CAUGHT_UP: Duration = Duration::from_secs(5);
 /// At the latest after this long. Bookmarks come once a minute.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -47,7 +47,7 @@ pub(super) struct Routes {
 #[derive(Debug)]
 struct Route {
     member: SubscriptionId,
-    /// `None` while it waits for a list.
+    /// Absent while the shard waits for a list.
     stream: Option<StreamId>,
     /// All changes up to this version have been shown.
     shown: u64,
@@ -80,12 +80,12 @@ enum Phase {
     Following { before: BTreeSet<StreamId>, after: u64 },
 }
 
-/// What is to be done so that one stream shows all shards, and no others.
+/// The next step towards one stream that shows all shards, and no others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Upkeep {
     Nothing,
     Later,
-    /// One stream after this version is to follow these.
+    /// A new stream after this version is to follow these.
     Join {
         sources: BTreeSet<StreamId>,
         after: u64,
@@ -158,8 +158,8 @@ impl Routes {
         self.routes.iter().filter(|(_, route)| is_shown(route)).map(|(shard, _)| *shard).collect()
     }
 
-    /// The label selector of all pods of a kind but those whose label names a shard that is not among these; of all where that
-    /// would be too long.
+    /// The label selector of pods of a kind, without those whose label names a shard that is not among
+    /// these. If that would be too long, it selects all pods of the kind.
     pub(super) fn selector(&self, shards: &BTreeSet<ShardId>, kind: Kind) -> String {
         let others = self.places.0.shards().filter(|shard| !shards.contains(shard));
         let numbers: Vec<String> = others.map(|shard| shard.to_string()).collect();
@@ -189,7 +189,7 @@ impl Routes {
         shown.for_each(|route| route.stream = None);
     }
 
-    /// What is to be done, when not all has been as it should be for this long.
+    /// The upkeep that is due when the streams have not been as they should be for this long.
     pub(super) fn upkeep(&self, now: Instant, since: Duration) -> Upkeep {
         let (mut sources, mut positions, mut selects) = (BTreeSet::new(), Vec::new(), 0);
         for (id, stream) in &self.streams {
@@ -215,7 +215,7 @@ impl Routes {
         if is_time { Upkeep::Join { sources, after: *after } } else { Upkeep::Later }
     }
 
-    /// Takes in what a stream has brought, and passes on what its shards are to be told. Returns whether the stream is
+    /// Applies a step of a stream, and delivers its changes to the shards. Returns whether the stream is
     /// in another phase.
     pub(super) fn step(
         &mut self,
@@ -298,8 +298,9 @@ impl Routes {
         }
     }
 
-    /// It matters to its Job, or else to the shard in its label: one that names no Job may have been left behind, with our
-    /// finalizer, by one with a selector of its own. When it leaves, all others are told that were shown it before.
+    /// An unreadable pod matters to its Job, or without one to the shard in its label. A Job with a
+    /// selector of its own may have left it behind with our finalizer. When it leaves, all others are
+    /// told that were shown it before.
     fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
         let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
         let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);
@@ -328,7 +329,7 @@ impl Routes {
         self.routes.get(&shard).is_some_and(|route| route.stream == Some(id) && is_new(route))
     }
 
-    /// A list begins. What follows a stream that lists again would miss what the list shows.
+    /// A list begins. A stream that follows this one would miss the objects of its list.
     fn lists(&mut self, id: StreamId, deliver: &mut impl FnMut(ShardId, PodChange)) {
         for other in self.streams.values_mut() {
             if let Phase::Following { before, .. } = &mut other.phase

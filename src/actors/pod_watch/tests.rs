@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_millis(100);
 const SETTLED: Duration = Duration::from_secs(120);
 const SHARDS: u32 = 8;
 
-/// What one subscription of a shard was seen.
+/// The changes that one subscription of a shard has seen.
 #[derive(Default)]
 struct Told {
     /// The pods that it was seen of, and their versions.
@@ -35,7 +35,7 @@ struct Told {
     lists: usize,
     /// The version of the last complete list.
     listed: u64,
-    /// The versions of the changes since then. Those that a pod is gone that was not there do not count.
+    /// The versions of the changes since then. Deletions of pods that were not there do not count.
     changes: Vec<u64>,
 }
 
@@ -257,7 +257,7 @@ fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
 }
 
-/// What a stream of shards 0 to 2 tells them of a change of `p`.
+/// The shards, of 0 to 2, that a stream tells about a change of `p`.
 fn told(routes: &mut Routes, change: PodChange) -> Vec<u32> {
     let mut told = Vec::new();
     routes.step(StreamId(0), Step::Change(change), Instant::now(), &mut |shard, _| told.push(shard.0));

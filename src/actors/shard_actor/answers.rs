@@ -1,6 +1,6 @@
-//! Pods that were shown as they are now by something other than the watch that is to show them: by a live read, or by the other
-//! watch. What a watch brings of them from before is old: a Job drops a pod that is done, and would take an older reading for a
-//! pod that is to be counted.
+//! Pods whose current state came from a live read, or from the other watch, before the watch that is
+//! still to show it. Drop watch events that are older than an answer. A Job drops a pod that is
+//! done, and would take an older reading for a pod to be counted.
 
 use actix::Context;
 use tokio::time::Instant;
@@ -83,12 +83,13 @@ impl Answers {
 }
 
 impl ShardActor {
-    /// Takes in that a pod was shown as it is now, and that a watch is still to come to that.
+    /// Records that a pod was shown as it is now, and that a watch is still to show it.
     pub(super) fn answered(&mut self, pod: &Pod, ctx: &mut Context<Self>) {
         self.answered_at(&pod.uid, pod.version, ctx);
     }
 
-    /// Takes in that a pod is gone, and that a watch is still to come to that: whatever it shows of the pod is older.
+    /// Records that a pod is gone, and that a watch is still to show that: whatever it shows of the
+    /// pod is older.
     pub(super) fn answered_gone(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
         self.answered_at(pod, u64::MAX, ctx);
     }

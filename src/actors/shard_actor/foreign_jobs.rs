@@ -28,7 +28,7 @@ struct ForeignJob {
     deletion: Deletion,
 }
 
-/// What becomes of a Job whose TTL ends.
+/// The deletion of a Job whose TTL ends.
 enum Deletion {
     /// Nothing yet.
     Undecided,
@@ -53,7 +53,7 @@ struct ExpiryAnswered {
 
 impl ShardActor {
     fn foreign_job_seen(&mut self, mut seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        // A live read brings policies and the template, which nobody needs here.
+        // A live read brings policies and the template, which are not needed here.
         seen.lighten();
         let uid = seen.uid.clone();
         match self.foreign_jobs.0.entry(uid.clone()) {

@@ -168,7 +168,7 @@ impl JobEntry {
 }
 
 impl ShardActor {
-    /// Takes in a Job as it is now.
+    /// Applies a Job as it is now.
     pub(super) fn job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
         let left_alone = seen.job.is_err();
         let Some(seen) = left_alone::with_job(seen) else { return };
@@ -193,7 +193,7 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a Job that the shard does not know yet.
+    /// Adds a Job that the shard does not know yet.
     fn add_job(&mut self, seen: Arc<ObservedJob>, left_alone: bool, ctx: &mut Context<Self>) {
         let id = seen.id();
         let stage = Stage::Passivated { timer: None };
@@ -239,8 +239,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether somebody else has managed a Job of which nothing was known, and has written its status since the pods were
-    /// listed. The watch of pods may show those that it counts as they were before.
+    /// Whether another owner has managed a Job that was unknown here, and has written its status since the
+    /// pods were listed. The watch of pods may show those that it counts as they were before.
     fn is_newer_than_pods(&self, job: &JobId) -> bool {
         let is_busy = |entry: &&JobEntry| !entry.is_passivated() && !entry.is_finished() && !entry.left_alone;
         let Some(entry) = self.jobs.get(job).filter(is_busy) else { return false };
@@ -251,7 +251,7 @@ impl ShardActor {
             && !is(Mutant::PodsNeverDoubted)
     }
 
-    /// Takes in that a Job no longer exists.
+    /// Records that a Job no longer exists.
     pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(id) {
             // It holds no pods that would have to be released.
@@ -337,7 +337,7 @@ impl ShardActor {
         if entry.is_finished() {
             self.deliver_listed(id, None);
         } else {
-            // Somebody has removed its terminal condition. Its counted pods were ignored while it was
+            // Another writer has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
             self.show_again(id, ctx);
         }
@@ -402,7 +402,7 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    /// Takes in that the actor of a Job has ended.
+    /// Handles the end of a Job's actor.
     pub(super) fn job_ended(&mut self, job: JobId, reason: ExitReason, ctx: &mut Context<Self>) {
         self.show_wait(&job, None);
         match reason {

@@ -1,7 +1,9 @@
-//! Jobs that are built anew from the cluster, after a panic or when they are no longer left alone: their new actors know no pod.
+//! Jobs that are rebuilt from the cluster, after a panic or when they are no longer left
+//! alone: their new actors know no pod.
 //!
-//! A live list shows a Job its pods. What the Job had before and the list does not show is gone, or has lost the labels by which
-//! such a list selects: it is looked for among all pods of the Job's namespace.
+//! A live list shows a Job its pods. If the list lacks a pod that the Job had, the pod is
+//! gone, or has lost the labels that the list selects by. All pods of the Job's namespace
+//! are searched for it.
 
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio::time::Instant;

@@ -122,7 +122,7 @@ impl Shard {
         self.brought(SubscriptionId(0), changes).await;
     }
 
-    /// What a watch brings: the first, or that of unlabelled pods if there is one.
+    /// Sends changes from a watch: the first, or that of unlabelled pods if there is one.
     async fn brought(&self, from: SubscriptionId, changes: Vec<Change<Box<ObservedPod>>>) {
         self.0.send(Pods { from, arrived: Instant::now(), changes }).await.unwrap();
     }
@@ -159,7 +159,7 @@ fn labelled(mut pod: Value) -> Value {
     pod
 }
 
-/// A status with one active pod, in which nothing is missing, after so many successes.
+/// A complete status with one active pod, after this many successes.
 fn up_to_date(succeeded: u64) -> Value {
     json!({
         "active": 1, "ready": 0, "terminating": 0, "succeeded": succeeded, "uncountedTerminatedPods": {},
@@ -397,13 +397,13 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
             extend();
             sleep(60 * SOON).await;
             assert_eq!(api.count(&["PATCH", "/pods/p"]), 1, "adopted: {adopted}");
-            // One more would be a surplus.
+            // A further pod would be a surplus.
             assert_eq!(api.count(CREATION), usize::from(!adopted), "adopted: {adopted}");
         });
     }
 }
 
-/// Else nothing of it would ever lose its finalizer, and its namespace would stay.
+/// Otherwise its pods would keep their finalizers forever, and its namespace would stay.
 #[test]
 fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
     for leaves in ["gone", "gone before", "gone, and the pod is not released", "deleted"] {

@@ -1,5 +1,6 @@
-//! Jobs whose status is too long ([`crate::actors::memory_shares`]). They are left alone: a Job's actor ends, and its pods
-//! keep their finalizers, so that all of them are counted once it is served again. Then it is rebuilt, as after a panic.
+//! Jobs that are left alone, since their status is too long ([`crate::actors::memory_shares`]). The
+//! actor of the Job ends, and its pods keep their finalizers, so that all of them are counted once the
+//! Job is served again. Then it is rebuilt, as after a panic.
 //!
 //! Where such a Job is being deleted, an actor releases its pods uncounted. From then on it is never served again.
 

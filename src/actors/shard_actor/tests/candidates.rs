@@ -84,7 +84,7 @@ fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
     });
 }
 
-/// A live list may have begun before the pod was adopted, or show what the watch has yet to show.
+/// A live list may have begun before the pod was adopted, or show changes that the watch has not shown.
 #[test]
 fn a_list_takes_no_pod_from_the_job_that_has_it_unless_a_later_one_shows_the_same() {
     for lost in [false, true] {

@@ -161,7 +161,8 @@ fn waiting(metrics: &Metrics) -> i64 {
     Priority::ALL.into_iter().map(depth).sum()
 }
 
-/// A webhook holds up the removal of its pods, and somebody writes its status so that it is left alone and served in turns.
+/// A webhook holds up the removal of its pods, and a tenant writes its status so that it
+/// is left alone and served in turns.
 #[test]
 fn what_a_halted_actor_has_asked_for_waits_no_longer() {
     run(async {

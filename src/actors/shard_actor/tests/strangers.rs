@@ -201,7 +201,7 @@ fn a_refused_label_is_tried_with_pauses_until_the_pod_is_another_jobs_or_gone() 
     }
 }
 
-/// Its Job's shard may not see it, and nobody could delete it.
+/// Its Job's shard may not see it, and it could not be deleted.
 #[test]
 fn a_pod_that_is_refused_its_label_is_released_with_its_job() {
     for deleting in [false, true] {

@@ -1,4 +1,4 @@
-//! What the author of a pod writes about a Job of somebody else, and about Jobs that cannot exist.
+//! The claims of a pod's author about Jobs of others, and about Jobs that cannot exist.
 
 use super::*;
 

@@ -13,7 +13,7 @@ fn left_behind() -> Value {
     labelled(pod)
 }
 
-/// The Job, in a completion mode that nobody knows.
+/// The Job, in an unknown completion mode.
 fn odd(mut job: Value) -> Value {
     job["spec"]["completionMode"] = "Odd".into();
     job
@@ -66,7 +66,7 @@ fn a_pod_that_leaves_the_watch_before_it_can_be_gone_is_read() {
     }
 }
 
-/// Somebody has taken the labels off by which a watch finds it and its Job selects it.
+/// The pod has lost the labels by which a watch finds it and its Job selects it.
 #[test]
 fn a_pod_that_is_still_there_without_its_labels_is_let_go() {
     run(async {
@@ -107,7 +107,7 @@ fn a_job_that_a_live_read_shows_in_an_unknown_mode_neither_adopts_nor_lets_go() 
     });
 }
 
-/// Somebody else has counted a pod. What the Job knew of its status is older than that.
+/// Another writer has counted a pod. The Job's known status is older than that.
 #[test]
 fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
     run(async {
@@ -140,7 +140,7 @@ fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
     });
 }
 
-/// Live lists go by labels, and somebody has taken those off.
+/// Live lists go by labels, and the pod has lost them.
 #[test]
 fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_lists_show() {
     run(async {
