@@ -21,7 +21,7 @@ pub enum Action {
     /// Start the actors of a shard, with the epoch of its claim; answer by
     /// [`synced`](super::Coordinator::synced).
     Start(ShardId, u64),
-    /// Finish what is under way for a shard; answer by [`drained`](super::Coordinator::drained).
+    /// Finish the requests in flight for a shard; answer by [`drained`](super::Coordinator::drained).
     Drain(ShardId),
     /// Stop a shard's actors at once; answer by [`dropped`](super::Coordinator::dropped).
     Drop(ShardId),

@@ -1,4 +1,5 @@
-//! The format of Leases: which replicas are alive, who owns which shard, and how many shards there are.
+//! The format of Leases: which replicas are alive, which of them owns each shard, and how many shards there
+//! are.
 //!
 //! | Lease | `yardmaster.dev/lease` | content |
 //! |---|---|---|

@@ -24,8 +24,8 @@ pub(super) struct Members {
     left: BTreeMap<Holder, Moment>,
 }
 
-/// How long a renewal may be under way: it may arrive after its replica has left, and create the heartbeat again. API servers
-/// give up on a request after 60 s.
+/// How long a renewal may be in flight: it may arrive after its replica has left, and create the heartbeat
+/// again. API servers give up on a request after 60 s.
 const LATE: Duration = Duration::from_secs(60);
 
 /// A heartbeat, and how long it has been unchanged.

@@ -110,7 +110,7 @@ impl Shard {
         self.claim.as_ref().map_or(0, |claim| claim.epoch).max(self.gone_epoch)
     }
 
-    /// Records that the claim exists in this version and epoch, and that nothing else of it can be read. The
+    /// Records that the claim exists in this version and epoch, but that the rest of it cannot be read. The
     /// shard may have an owner: unless that is us, the claim is replaced only after `withheld`.
     pub(super) fn claim_unreadable(&mut self, version: u64, epoch: u64, me: &Holder, withheld: Moment) {
         if self.unreadable != version && self.owner() != Some(me) {

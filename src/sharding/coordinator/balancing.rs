@@ -1,4 +1,4 @@
-//! Spreads work as evenly as shards: who proposes moves, when, and from which data.
+//! Spreads work as evenly as shards: which replica proposes moves, when, and from which data.
 //!
 //! Heartbeats report how much work is left for each shard. While no shard moves, the first replica looks at
 //! these loads and writes which shards should change places. All replicas then assign these shards

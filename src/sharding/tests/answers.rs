@@ -59,7 +59,7 @@ impl Lone {
         Written::As(self.version)
     }
 
-    /// Answers a heartbeat that is under way.
+    /// Answers a heartbeat that is in flight.
     fn beaten(&mut self, second: f64) {
         let written = self.next_version();
         self.coordinator.heartbeat_written(written, false, at(second));

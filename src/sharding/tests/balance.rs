@@ -96,7 +96,7 @@ fn a_shard_changes_places_once_in_five_minutes() {
     assert!(!claims.is_empty());
 }
 
-/// It hears of its own proposal by the answer.
+/// The answer shows it its own proposal.
 #[test]
 fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {
     let (mut story, a, b) = two_by_two();
@@ -106,7 +106,7 @@ fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {
     assert_eq!(story.run(&[a, b], 0.2), [PROPOSAL, "18.0 a drains 1", "18.0 b drains 0"]);
 }
 
-/// The one that should hand a shard over has not heard yet of the one that should get it.
+/// The replica that should hand a shard over has not seen yet the one that should get it.
 #[test]
 fn no_shards_change_places_while_one_belongs_elsewhere() {
     let (mut story, a, b) = two_by_two();

@@ -363,7 +363,7 @@ fn failed_requests_are_repeated_after_a_pause() {
     assert_eq!(story.run(&[a, b], 60.0), NOTHING);
 }
 
-/// Readiness tells when the shards of a replica have its attention: not while it takes one over.
+/// Readiness shows whether the shards of a replica have its attention: not while it takes one over.
 #[test]
 fn a_replica_is_ready_once_it_has_taken_over_its_shards() {
     let (mut story, a, b) = Story::pair();
