@@ -98,7 +98,8 @@ pub(super) struct Screened<W> {
     has_colours: bool,
 }
 
-/// Length of the sequence at the beginning of a text that sets colours, and does nothing else to a terminal; 0 if there is none.
+/// Length of the sequence at the beginning of a text that only sets colours of a terminal; 0 if there
+/// is none.
 fn colour(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\x1b[") else { return 0 };
     let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';');

@@ -32,7 +32,8 @@ impl MetricsPage {
         Self { metrics, last: Mutex::default() }
     }
 
-    /// The metrics in a format. `measure` updates what is measured on request.
+    /// The metrics in a format. `measure` updates the gauges that are measured on
+    /// request.
     pub(super) async fn read(&self, format: Format, measure: impl FnOnce(&Metrics)) -> Bytes {
         let asked = Instant::now();
         let mut last = self.last.lock().await;

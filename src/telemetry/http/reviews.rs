@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 
 use super::secret::hash;
 
-/// How long a permission is remembered: so long it outlives the loss of a right.
+/// How long a permission is remembered, and so outlives the loss of a right.
 const ALLOWED_PERIOD: Duration = Duration::from_secs(60);
-/// How long a refusal is remembered: so long a new right may be without effect.
+/// How long a refusal is remembered, and so delays the effect of a new right.
 const REFUSED_PERIOD: Duration = Duration::from_secs(10);
 /// How long it is known of a token that it was allowed, after the permission itself is forgotten: longer than the
 /// interval of any scraper.

@@ -37,7 +37,7 @@ pub const MAX_CONNECTIONS: usize = 64;
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request may take from its header to the end of its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests under way may take at the end.
+/// How long requests in flight may take at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
@@ -82,7 +82,7 @@ pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Serves the pages until `end`. Requests under way have some seconds to finish.
+/// Serves the pages until `end`. Requests in flight have some seconds to finish.
 pub async fn serve(listener: TcpListener, pages: Router, tls: Option<Tls>, end: impl Future<Output = ()>) {
     let server = Server { pages, tls, connections: Arc::default(), draining: GracefulShutdown::new() };
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));

@@ -15,10 +15,10 @@ use tracing_subscriber::layer::{Context, Filter};
 
 /// How long the same line is only counted.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Most different lines that are remembered. Beyond them, lines from one place in the code count as one, whatever their
-/// reasons: others may write those, such as the authors of webhooks.
+/// Most different lines that are remembered. Beyond them, lines from one place in the code count as one,
+/// since others choose the reasons, such as the authors of webhooks.
 const MOST_LINES: usize = 512;
-/// Target of the lines that tell the counts.
+/// Target of the lines that report the counts.
 const TARGET: &str = "yardmaster::repeated";
 /// Fields that say why something failed. Lines from one place in the code that differ only in other fields,
 /// such as the name of an object, are the same.

@@ -1,4 +1,4 @@
-//! Latencies of Jobs, with exemplars: the trace of a Job that had to wait for so long.
+//! Latencies of Jobs, with exemplars: the trace of a Job that waited this long.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use super::{Buckets, Group};
 /// A histogram with exemplars.
 pub type TracedHistogram = HistogramWithExemplars<TraceLabels>;
 
-/// How long Jobs wait for what matters to their users.
+/// How long Jobs wait for the events that matter to their users.
 #[derive(Debug)]
 pub struct JobLatencies {
     /// Time from a watch event until the requests that it causes were in the write gate.

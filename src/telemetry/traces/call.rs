@@ -33,7 +33,8 @@ impl CallCounts {
     }
 }
 
-/// The trace that a request belongs to, and the span above it. Empty for what is about no Job.
+/// The trace that a request belongs to, and the span above it. Empty for requests that are about no
+/// Job.
 #[derive(Clone, Debug, Default)]
 pub struct CallTrace {
     trace: JobTrace,

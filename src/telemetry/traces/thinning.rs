@@ -5,8 +5,8 @@ const FIRST: u64 = 16;
 /// Kept of the following, each time their number doubles.
 const EACH_DOUBLING: u64 = 2;
 
-/// Counts what is alike, and keeps some: the first 16, and 2 more each time their number doubles, so of
-/// 100,000 about 40.
+/// Counts similar events, and keeps some: the first 16, and 2 more each time their number doubles, so
+/// of 100,000 about 40.
 #[derive(Clone, Debug, Default)]
 pub struct Thinning {
     seen: u64,
