@@ -1,8 +1,8 @@
 //! Bodies of answers that are read in one piece, and the turns of the long ones.
 //!
-//! A tenant chooses how long the answers about its objects are, and what its webhooks refuse with. So only one answer of a
-//! namespace may be long at a time, and no more than [`LONG_ANSWERS`] in all. Others wait with what they have read so far:
-//! about [`SHORT_ANSWER`].
+//! A tenant chooses the length of answers about its objects, and of its webhooks' refusals. So
+//! only one answer of a namespace may be long at a time, and no more than [`LONG_ANSWERS`] in
+//! all. Others wait with the beginning that they have read: about [`SHORT_ANSWER`].
 
 use std::sync::Arc;
 

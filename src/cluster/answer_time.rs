@@ -88,7 +88,7 @@ impl AnswerTime {
             Kind::Other => &mut known.others,
         };
         let (now, share) = (Instant::now(), share_of(namespace));
-        // A share begins with what is known of the others: at zero, it would hide how slow they are.
+        // A share begins with the known times of the others: at zero, it would hide how slow they are.
         let first = || quickest_share(shares, now).unwrap_or_default().min(took);
         let time = shares[share].at(now).unwrap_or_else(first);
         shares[share].observe(now, took, kind.fall(), time);
@@ -103,9 +103,9 @@ impl AnswerTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal = Some((took, until));
     }
 
-    /// The [time](Self::get), limited to a multiple of what the last renewal of the replica's own Leases
-    /// took. No tenant can lengthen a renewal, even if only tenants write. The renewal may be some seconds
-    /// old, and the API server may have got more to do since.
+    /// The [time](Self::get), limited to a multiple of the last renewal's time for the replica's own
+    /// Leases. No tenant can lengthen a renewal, even if only tenants write. The renewal may be some
+    /// seconds old, and the API server may have got more to do since.
     pub fn without_tenants(&self) -> Duration {
         let (now, renewal) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal);
         let longest = renewal.filter(|(_, until)| now < *until).map(|(took, _)| took * RENEWALS);
@@ -207,7 +207,8 @@ mod tests {
         assert_eq!(time.at(Instant::now() + ms(3_200)), Duration::ZERO);
     }
 
-    /// Answers take so long, for so long, one every 10 ms. Returns for how long the API server seemed to be congested.
+    /// Each answer takes this long, one every 10 ms, for the whole time `lasts`. Returns for how long the
+    /// API server seemed to be congested.
     async fn congested(time: &AnswerTime, kind: Kind, lasts: Duration, took: fn(u64) -> u64) -> Duration {
         let (begun, mut congested) = (Instant::now(), Duration::ZERO);
         for number in 0.. {

@@ -97,7 +97,7 @@ struct Current {
     services: Services,
 }
 
-/// How connections are made, and what is added to requests.
+/// Makes connections, and adds headers to requests.
 #[derive(Clone)]
 struct Access {
     credentials: Credentials,
@@ -184,7 +184,7 @@ impl Connections {
         (pools, answered)
     }
 
-    /// Tells that a connection of these pools was found dead.
+    /// Records that a connection of these pools was found dead.
     pub(super) fn failed(&self, pools: PoolId) {
         self.0.failed(pools);
     }

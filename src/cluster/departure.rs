@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::cluster::transport::connect;
 
-    /// A connection in memory; hyper wants to know nothing else about it.
+    /// A connection in memory; hyper asks for no other property of it.
     struct Wire(TokioIo<DuplexStream>);
 
     impl hyper_util::client::legacy::connect::Connection for Wire {
@@ -151,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Sends a request through a connector that is held until `before_connected` has run. Returns whether it was
-    /// kept from leaving, and what the server has seen.
+    /// Sends a request through a connector that is held until `before_connected` has run. Returns whether
+    /// it was kept from leaving, and the bytes that the server has seen.
     async fn send(before_connected: impl FnOnce(&Fence)) -> (bool, Vec<u8>) {
         let fence = Fence::unlimited();
         let departure = Departure::through(&fence);

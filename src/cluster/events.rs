@@ -100,7 +100,7 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Shortest and longest pause after a 429, whatever its `Retry-After` asks for.
+/// Shortest and longest pause after a 429; its `Retry-After` is clamped to them.
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
@@ -192,7 +192,7 @@ impl Sender {
     async fn run_supervised(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pauses = Pauses::begin();
         while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
-            // The writes under way have ended with the task, and with them all that waits for their outcome.
+            // The writes in flight have ended with the task, and with them all that waits for their outcome.
             self.correlator.clear();
             count_lost(&self.metrics, LostEvent::Refused, self.taken.total());
             let taken = std::mem::take(&mut self.taken);

@@ -24,7 +24,7 @@ pub enum ExecError {
     Start {
         /// The program.
         command: String,
-        /// Why, with what the kubeconfig says about its installation.
+        /// Why, with the kubeconfig's hint about its installation.
         problem: String,
     },
     /// It failed.

@@ -222,7 +222,7 @@ impl<K: Hash + Eq + Clone, L> Turns<K, L> {
         self.order.push_front(key.clone());
     }
 
-    /// The place of the first key that is preferred, or else of the first that has room.
+    /// The place of the first key that is preferred; without one, of the first that has room.
     fn turn(&self, room: impl Fn(&K) -> Room) -> Option<usize> {
         let mut first = None;
         for (place, key) in self.order.iter().enumerate() {

@@ -35,14 +35,14 @@ struct State {
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
 }
 
-/// How long what was refused keeps its permit.
+/// How long refused work keeps its permit.
 const PACE: Duration = Duration::from_secs(1);
 
 /// The fence was closed before the work was done.
 #[derive(Debug)]
 pub struct Fenced;
 
-/// The right to do what the semaphore guards, until it is dropped.
+/// The right to use the guarded resource, until it is dropped.
 pub struct Permit {
     /// Absent once it has been given back.
     of: Option<FairSemaphore>,
@@ -68,8 +68,9 @@ impl FairSemaphore {
         Self::new(usize::MAX, share)
     }
 
-    /// The same, with a permit for each namespace that holds none, although there may be more then than there are. For what may take
-    /// very long: however many namespaces keep theirs, others go on.
+    /// The same, with a permit for each namespace that holds none, although there may be
+    /// more then than there are. For work that may take very long: however many
+    /// namespaces keep their permits, others go on.
     #[must_use]
     pub fn with_one_for_each(self) -> Self {
         self.lock().least = 1;

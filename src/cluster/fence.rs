@@ -37,7 +37,7 @@ struct Right {
     closed: AtomicBool,
     /// The shard is handed over in good order.
     handed_over: AtomicBool,
-    /// The right ended while a request was under way.
+    /// The right ended while a request was in flight.
     overrun: AtomicBool,
     closing: Notify,
 }
@@ -102,7 +102,8 @@ impl Fence {
         self.right.closing.notify_waiters();
     }
 
-    /// Closes the fence since the shard is handed over: what it keeps from leaving is no sign of a lost claim.
+    /// Closes the fence since the shard is handed over: writes that it keeps from leaving are no sign of a
+    /// lost claim.
     pub fn hand_over(&self) {
         self.right.handed_over.store(true, Ordering::Release);
         self.close();

@@ -111,7 +111,7 @@ const HELD_UP_SURELY: Duration = Duration::from_secs(10);
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
-/// Writes that each Job may have under way, however many other namespaces have Jobs.
+/// Writes that each Job may have in flight, however many other namespaces have Jobs.
 const FEWEST_WRITES: usize = 8;
 /// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. Where more Jobs wait, each may have
 /// fewer of them.
@@ -309,11 +309,11 @@ impl WriteGate {
         Box::pin(self.shared.clone().carry_out(order, write, trace, granted))
     }
 
-    /// How many writes each Job of this namespace with waiting writes may have under way. In total they
+    /// How many writes each Job of this namespace with waiting writes may have in flight. In total they
     /// keep the widest window full without piling up. Each namespace has the same part of them, so the Jobs
-    /// of one that is stuck do not slow down others. Statuses get only a small part of what the rate, or a
-    /// slow API server, allows. If the API server is slow, the status of a Job's start waits, since the Job
-    /// may end soon.
+    /// of one that is stuck do not slow down others. Statuses get only a small part of the rate, or of the
+    /// capacity of a slow API server. If the API server is slow, the status of a Job's start waits, since
+    /// the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let of_jobs = || Priority::ALL.into_iter().filter(|priority| !priority.is_event());

@@ -21,7 +21,7 @@ use crate::job::job_id::JobId;
 /// How long a read waits for one of the same object that is in flight, so that others may join it.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// The reads of the objects of one kind; `T` is what a read shows. Clones are the same reads.
+/// The reads of the objects of one kind; `T` is the result of a read. Clones are the same reads.
 pub(super) struct JoinedReads<T> {
     objects: Arc<Mutex<Objects<T>>>,
 }

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The longest object or frame, in bytes: the limit of Kubernetes' own clients. No object is longer.
-/// An API server sends 2 MiB at most to etcd, or to what stands in for it, and JSON writes a byte of a
-/// text as six at most.
+/// An API server sends 2 MiB at most to etcd, or to a stand-in for it. JSON writes a byte of a text as
+/// six at most.
 pub(super) const LONGEST: usize = 16 << 20;
 
 /// A length in bytes above the limit.
@@ -35,7 +35,7 @@ impl Pieces {
         self.unread = piece;
     }
 
-    /// The next bytes, once this many have arrived. Until then nothing else may be asked for.
+    /// The next bytes, once this many have arrived. Until then the caller may ask for nothing more.
     pub(super) fn take(&mut self, length: usize) -> Option<Bytes> {
         if self.partial.is_empty() && self.unread.len() >= length {
             return Some(self.unread.split_to(length));

@@ -1,4 +1,4 @@
-//! The gate of live reads: how many are in flight, and whose turn it is.
+//! The gate of live reads: how many are in flight, and which has the next turn.
 //!
 //! No more than [`AT_ONCE`] reads of objects are in flight in a replica, [`SHARE`] of one namespace,
 //! and [`LISTS`] lists, [`LISTS_SHARE`] of one namespace. A list keeps its turn as long as its

@@ -1,7 +1,7 @@
 //! Catches panics, and restarts tasks that are indispensable.
 //!
-//! Tokio ends a task that panics, and tells only who holds its handle. So every task that lasts runs in here, and its
-//! owner decides what a panic means.
+//! Tokio ends a task that panics, and reports that only to the holder of its handle. So every
+//! task that lasts runs in here, and its owner decides how to handle a panic.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -51,7 +51,8 @@ pub fn caught<T>(what: &'static str, task: impl Future<Output = T>) -> impl Futu
     })
 }
 
-/// Runs a task, and restarts it after each panic. `begin` gives the task what outlives the panic.
+/// Runs a task, and restarts it after each panic. `begin` gives the task the state that outlives
+/// the panic.
 pub async fn supervised<T, F: Future<Output = T>>(what: &'static str, mut begin: impl FnMut() -> F) -> T {
     let mut pauses = Pauses::begin();
     loop {

@@ -90,8 +90,8 @@ pub struct Connection {
 }
 
 /// Builds the clients of the API server in this configuration. The clients never retry, since only the caller
-/// knows what may be repeated. kube's own client would repeat a request up to 15 times after 429, 503 and
-/// 504, POST included.
+/// knows which requests may be repeated. kube's own client would repeat a request up to 15 times after 429,
+/// 503 and 504, POST included.
 ///
 /// Both share their connections. Connections go through the proxy of the configuration, if it has one; the
 /// environment is not asked. Certificates, tokens and the answers of credential plugins are renewed as long
@@ -129,7 +129,8 @@ pub fn connect_measured(
     Ok(Connection { client: client.build(), transport })
 }
 
-/// A client for commands, which repeats what the API server has no room for: requests with the answers 429, 503 and
+/// A client for commands, which repeats requests that the API server has no room for: those with the answers
+/// 429, 503 and
 /// 504. Connections as of [`connect`].
 ///
 /// # Errors

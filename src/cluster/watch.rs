@@ -74,7 +74,7 @@ const LASTED: Duration = Duration::from_secs(10);
 const BRIEF_SECONDS: u64 = 16;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
-/// A watch that begins after a version has begun when the API server has said nothing else for this long.
+/// A watch that begins after a version has begun when the API server has been silent for this long.
 const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.

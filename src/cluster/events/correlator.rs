@@ -6,7 +6,8 @@
 //! type, then one every five minutes. With client-go both types share one burst, and an object that has
 //! created many pods has none left for its failures.
 //!
-//! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
+//! A write is composed when its turn comes ([`Turns`]), so it covers all Events that were recorded while
+//! its series waited.
 
 mod memory;
 
@@ -107,7 +108,7 @@ struct Series {
     last: Timestamp,
     /// Name of the Event in the API server, once it has been sent.
     name: Option<Box<str>>,
-    /// The series waits for its turn, or a write is under way. There is no other until it ends.
+    /// The series waits for its turn, or a write is in flight. There is no other until it ends.
     busy: bool,
     /// Number of recorded Events that no write has covered yet.
     unsent: usize,
@@ -158,7 +159,7 @@ impl EventCorrelator {
         }
     }
 
-    /// Forgets all Events and writes, but not what they are encoded in.
+    /// Forgets all Events and writes, but not their encoding.
     pub(super) fn clear(&mut self) {
         self.objects = UidMap::default();
         self.memory = Memory::default();
@@ -348,8 +349,8 @@ impl ObjectEvents {
         OBJECT + self.series.values().map(|series| ONE_SERIES + 2 * series.message.len()).sum::<usize>()
     }
 
-    /// Forgets the series with the oldest Event when there are too many, except those with a write that waits or is
-    /// under way.
+    /// Forgets the series with the oldest Event when there are too many, except those with a write that
+    /// waits or is in flight.
     fn make_room_for(&mut self, new: &SeriesKey) {
         if self.series.len() < SERIES || self.series.contains_key(new) {
             return;

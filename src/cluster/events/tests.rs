@@ -34,7 +34,7 @@ struct Store {
     /// A namespace whose Events are never answered.
     hangs: Mutex<Option<&'static str>>,
     writes: Mutex<usize>,
-    /// Writes of Events with a reason that are under way, now and at most.
+    /// Writes of Events with a reason that are in flight, now and at most.
     under_way: Mutex<HashMap<String, (usize, usize)>>,
     events: Mutex<Vec<Value>>,
 }

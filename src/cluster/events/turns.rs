@@ -4,11 +4,11 @@
 //! ended come first, then Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of
 //! each of the first two in flight, so hanging writes cost a bounded number of tasks.
 //!
-//! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all
-//! Events one at a time. So Normal Events cost a slow API server no more than those of the built-in
-//! controller. The turn of a Normal Event ends early if its write takes much longer than other writes,
-//! or waits for a place among those of its namespace. Then a write of another namespace leaves. So a
-//! slow webhook holds back the Events of no other namespace.
+//! Normal Events are written one at a time, as client-go writes all Events. So they cost a slow API
+//! server no more than those of the built-in controller. A write waits until the one before it has
+//! ended. The turn ends early if the write takes much longer than other writes, or waits for a place
+//! among those of its namespace. Then a write of another namespace leaves. So a slow webhook holds
+//! back the Events of no other namespace.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,7 +34,7 @@ const OF_OTHERS: u32 = 8;
 /// namespace only. A write counts for twice the duration known before at most (or for the first of
 /// these), and for the second at most.
 const BELIEVED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
-/// Most writes under way that report failures in one namespace, and most that report ends.
+/// Most writes in flight that report failures in one namespace, and most that report ends.
 const REPORTS: usize = 64;
 
 /// The guarantee for an Event.
@@ -100,9 +100,9 @@ impl Class {
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: FairQueue<Class, Arc<str>, Uid, T>,
-    /// How many writes that report something are under way.
+    /// How many reports are in flight.
     reports: HashMap<(Class, Arc<str>), usize>,
-    /// The writes of Normal Events under way.
+    /// The writes of Normal Events in flight.
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
@@ -110,7 +110,7 @@ pub(super) struct Turns<T> {
     took: Duration,
 }
 
-/// A write of a Normal Event that is under way.
+/// A write of a Normal Event that is in flight.
 #[derive(Debug)]
 struct UnderWay {
     turn: u64,
@@ -143,7 +143,7 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// Puts this behind what waits of its class about the same object.
+    /// Puts this behind the waiting items of its class about the same object.
     pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, object: &Uid, item: T) {
         self.waiting.push(class, namespace.clone(), object.clone(), item);
     }
@@ -153,7 +153,7 @@ impl<T> Turns<T> {
         self.waiting.retain(Class::Normal, namespace, object, keep);
     }
 
-    /// Takes what would have the next turn of its class and namespace.
+    /// Takes the item that would have the next turn of its class and namespace.
     pub(super) fn take_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<T> {
         let is_its = |of: Class, name: &Arc<str>, _| match of == class && name == namespace {
             true => Room::Preferred,
@@ -167,7 +167,7 @@ impl<T> Turns<T> {
         self.waiting.len(Class::Normal)
     }
 
-    /// Takes what has its turn now, until [`end`](Self::end).
+    /// Takes an item that has its turn now, until [`end`](Self::end).
     pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
         let next_normal = self.under_way.iter().all(|write| write.given_up <= now);
         let Self { waiting, reports, under_way, .. } = &mut *self;
@@ -198,7 +198,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// When others need not wait any more for the writes under way, if others wait.
+    /// When others need not wait any more for the writes in flight, if others wait.
     pub(super) fn given_up(&self) -> Option<Instant> {
         let is_other = |class, namespace: &Arc<str>, _| match class == Class::Normal
             && has_none(&self.under_way, namespace)

@@ -80,7 +80,7 @@ pub enum WriteError {
     },
 }
 
-/// Why a write did not leave through this fence. Only what a lost claim keeps back counts.
+/// Why a write did not leave through this fence. Only writes that a lost claim keeps back count.
 pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
     if !fence.is_handed_over() && !fence.is_withdrawn() {
         metrics.fenced_writes.inc();
@@ -171,7 +171,8 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
     let (of_webhook, invalid) = (refusal.is_of_webhook(), refusal.is_of_invalid_object());
     let Refusal { code, reason, message, .. } = refusal;
     match (code, &*reason) {
-        // The gate would ask the webhook again and again, and what it says of other objects says nothing of ours.
+        // The gate would ask the webhook again and again, and the webhook's reasons about other objects say
+        // nothing of ours.
         (400..500, _) if of_webhook => WriteError::Forbidden(message),
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
         (401 | 403, _) => WriteError::Forbidden(message),

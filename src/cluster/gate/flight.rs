@@ -1,4 +1,4 @@
-//! Requests in flight: how long an answer is awaited, and what it tells the windows.
+//! Requests in flight: how long an answer is awaited, and its signal for the windows.
 
 use std::time::Duration;
 

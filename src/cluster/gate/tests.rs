@@ -213,7 +213,7 @@ async fn a_huge_job_does_not_starve_small_ones() {
     }
 }
 
-/// Jobs that wait share the number of writes under way, and the small part of a limited rate that goes to
+/// Jobs that wait share the number of writes in flight, and the small part of a limited rate that goes to
 /// statuses.
 #[tokio::test(start_paused = true)]
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
@@ -341,7 +341,7 @@ async fn a_write_is_sent_once_whatever_the_answer() {
     }
 }
 
-/// It has not found something else.
+/// The webhook misses another object.
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_answers_not_found_leaves_the_pod_there() {
     let denial = "admission webhook \"w\" denied the request: configmaps \"c\" not found";

@@ -32,7 +32,7 @@ impl TurnTime {
         Self { rate, total: rate.max(window).saturating_add(answer_time) }
     }
 
-    /// The time between two statuses of a Job that nothing but counting waits for.
+    /// The time between two statuses of a Job that serve only its counts.
     pub(super) fn status_period(self) -> Duration {
         let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
         period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))

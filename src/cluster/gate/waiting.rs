@@ -23,7 +23,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Waiting {
     pub(super) fence: Fence,
     pub(super) turn: oneshot::Sender<Result<Turn, WriteError>>,
-    /// When it has waited for so long that it takes turns with writes of higher priorities.
+    /// When it has waited long enough that it takes turns with writes of higher priorities.
     overdue: Instant,
     behind: u32,
 }

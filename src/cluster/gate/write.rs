@@ -52,8 +52,8 @@ pub enum Write {
         /// UID precondition.
         uid: Uid,
     },
-    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the next version;
-    /// everything else in the Job is unchanged.
+    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the
+    /// next version; the rest of the Job is unchanged.
     PatchJobStatus {
         /// Namespace.
         namespace: Arc<str>,
@@ -159,7 +159,7 @@ impl Lane {
         ApiCallLabels { verb: "create", resource: Resource::PODS.plural }
     }
 
-    /// The lane of what Jobs in this namespace send with this priority.
+    /// The lane of the writes that Jobs in this namespace send with this priority.
     pub(super) fn of_jobs(priority: Priority, namespace: Arc<str>) -> Self {
         let (verb, resource) = match priority {
             Priority::Status | Priority::Progress => return Self::status(namespace),

@@ -1,4 +1,4 @@
-//! Lists in JSON: the objects in `items`, and what surrounds them.
+//! Lists in JSON: the objects in `items`, and the bytes around them.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Deserialize;

@@ -1,5 +1,5 @@
-//! Lists in protobuf: the magic bytes, and a `runtime.Unknown` whose `raw` is the message of the list. The length that
-//! precedes `raw` tells how long the list is.
+//! Lists in protobuf: the magic bytes, and a `runtime.Unknown` whose `raw` is the message
+//! of the list. The length that precedes `raw` gives the length of the list.
 
 use bytes::{Bytes, BytesMut};
 

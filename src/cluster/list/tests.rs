@@ -171,7 +171,8 @@ proptest! {
 }
 
 proptest! {
-    /// An API server that fails to encode an object ends its answer in order, with a `Status` after what it has sent.
+    /// An API server that fails to encode an object ends its answer in order, with a `Status`
+    /// after the bytes that it has sent.
     #[test]
     fn a_list_with_another_end_is_an_error(samples in samples(), cut in any::<Index>(), size in 1_usize..100) {
         let json = in_json(&samples, false);

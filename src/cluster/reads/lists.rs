@@ -1,4 +1,5 @@
-//! Live lists. Their objects are decoded one by one while they arrive, so that memory is taken for what is kept only.
+//! Live lists. Their objects are decoded one by one while they arrive, so that only kept objects take
+//! memory.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ pub struct PodList {
     pub pods: Vec<Box<ObservedPod>>,
     /// Pods that exist and cannot be read.
     pub unreadable: Vec<Unreadable>,
-    /// The version of the list: what it does not show was gone then.
+    /// The version of the list: an object that it does not show was gone then.
     pub version: u64,
     _turn: ListTurn,
 }

@@ -1,4 +1,5 @@
-//! Live reads of single objects, each of which is decoded once for all who ask for it meanwhile.
+//! Live reads of single objects, each of which is decoded once for all callers that ask for it
+//! meanwhile.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ pub enum Start {
 /// An item of a watch, with the watch's position after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// The API server still has the version after which the watch was to begin: what follows is complete.
+    /// The API server still has the version after which the watch was to begin: the following changes are
+    /// complete.
     Resumed,
     /// A change.
     Change(Change<T>),

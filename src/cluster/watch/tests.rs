@@ -28,7 +28,7 @@ struct Scene {
     pieces: Vec<Result<Bytes, TransportError>>,
     /// Whether the answer stays open after its pieces.
     open: bool,
-    /// How long it stays open before it breaks, else.
+    /// Otherwise, how long it stays open before it breaks.
     lasts: Duration,
     /// The time before each piece.
     pause: Duration,

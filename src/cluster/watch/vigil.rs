@@ -48,7 +48,8 @@ impl Newest {
         self.0.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// The API server's resources share one count of versions, so what is older and shown later has been withheld.
+    /// The API server's resources share one count of versions, so an older version that is shown later has
+    /// been withheld.
     pub(super) fn version(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -74,8 +75,8 @@ impl Default for Vigil {
 }
 
 impl Vigil {
-    /// The newest version that any watch of this replica has shown of the history as it is now. A watch that is open keeps
-    /// to it: what it shows may be of a history that is forgotten meanwhile.
+    /// The newest version that any watch of this replica has shown of the history as it is now. An open
+    /// watch keeps to it: its events may be of a history that is forgotten meanwhile.
     pub(super) fn newest(&self) -> Newest {
         self.newest_now().clone()
     }
@@ -123,7 +124,7 @@ impl Vigil {
     /// Long silence, and then the watch's turn.
     async fn turn(&self) {
         sleep(SILENCE).await;
-        // Watches wait in line, and one that is heard meanwhile leaves it.
+        // Watches wait in line, and a watch that gets an event meanwhile leaves it.
         let mut last = self.0.turn.lock().await;
         if let Some(last) = *last {
             sleep_until(last + TURN).await;

@@ -48,7 +48,7 @@ impl JobDecoder {
         Self { is_untraced: !are_exported, ..self }
     }
 
-    /// A decoder that keeps the templates of all Jobs, for who makes pods of them at once.
+    /// A decoder that keeps the templates of all Jobs, for callers that make pods of them at once.
     pub fn with_templates(self) -> Self {
         Self { keeps_templates: true, ..self }
     }

@@ -32,8 +32,8 @@ pub struct Labels {
 type Span = (usize, usize);
 
 impl Labels {
-    /// Whether a selector selects the object. `unknown`: what is answered if the selector asks for labels that may not have
-    /// been kept.
+    /// Whether a selector selects the object. `unknown`: the answer if the selector asks for labels that
+    /// may not have been kept.
     pub fn match_selector(&self, selector: &Selector, unknown: bool) -> bool {
         let asks_for_others =
             || selector.requirements.iter().any(|requirement| !is_of_jobs(&requirement.key));

@@ -19,8 +19,8 @@ use crate::job::status::{Condition, JobStatus, Uncounted};
 ///
 /// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written
 /// together, since new ones come before all that the patch does not name. Each type is deleted first, even a
-/// new one. The API server deletes all conditions of that type before it adds any, so nothing is left of
-/// what others have written under it.
+/// new one. The API server deletes all conditions of that type before it adds any, so texts of others under
+/// it do not remain.
 ///
 /// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
 /// empty `uncountedTerminatedPods` are written. An empty `completedIndexes` is absent, an empty

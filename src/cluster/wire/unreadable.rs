@@ -30,7 +30,7 @@ pub struct Unreadable {
     pub job: Option<JobId>,
     /// The label of its shard, as it is written there.
     pub shard: Option<Box<str>>,
-    /// Whether it has a finalizer, of whatever kind.
+    /// Whether it has any finalizer.
     pub is_held: bool,
     /// It was deleted, or no longer matches the selection of the watch: that shows it no more.
     pub has_left: bool,

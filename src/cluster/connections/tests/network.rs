@@ -93,7 +93,7 @@ pub(super) enum Speaks {
     Nothing,
 }
 
-/// A proxy that leads to one server, whatever it is asked for.
+/// A proxy that leads to one server, for every requested host.
 pub(super) struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,

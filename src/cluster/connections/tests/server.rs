@@ -143,12 +143,12 @@ impl Server {
         self.tls.send_replace(Some(authority.server()));
     }
 
-    /// Ends connections on which no answer is under way.
+    /// Ends connections on which no answer is in flight.
     pub(super) fn close_idle(&self) {
         self.rules.close.send_modify(|number| *number += 1);
     }
 
-    /// Everybody else gets a 401 from now on, on connections of before as well.
+    /// All other clients get a 401 from now on, on existing connections as well.
     pub(super) fn admit_certificate(&self, client: &Client) {
         self.rules.admitted.lock().unwrap().certificate = Some(client.der.clone());
     }

@@ -71,7 +71,7 @@ async fn nobody_holds_all_slots() {
     }
 }
 
-/// In all windows but the smallest two, and whatever hangs.
+/// This holds in all windows except the smallest two.
 #[tokio::test(start_paused = true)]
 async fn events_that_hang_leave_room_for_creations_and_for_each_other() {
     use Priority::*;

@@ -62,7 +62,7 @@ async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
     for (changes, _) in &mut watches {
         until_shown(changes, "synced").await;
     }
-    // Another watch, as that of Leases, shows what is newer.
+    // Another watch, as that of Leases, shows a newer version.
     vigil.newest().saw(7);
     let began = Instant::now();
     for (changes, _) in &mut watches {

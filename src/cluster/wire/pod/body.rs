@@ -211,8 +211,8 @@ fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// The room for what is kept of a status. Anybody with the right to write one may give a pod any number of containers and
-/// conditions, with names of any length.
+/// The room for the kept part of a status. Every client with the right to write one may give a pod any
+/// number of containers and conditions, with names of any length.
 struct Room(usize);
 
 impl Room {
@@ -317,8 +317,8 @@ impl<'a> WireStatus<'a> {
     }
 
     /// The parts of the pod that a pod failure policy could name. Successes and duplicates are left out, and
-    /// so is what no rule could match or what has no room. Conditions come first: they are few, unless an
-    /// author has written them to fill the room.
+    /// so are parts that no rule could match or that have no room. Conditions come first: they are few,
+    /// unless an author has written them to fill the room.
     pub(super) fn outcome(&self) -> Outcome {
         let mut room = Room(KEPT_BYTES);
         let conditions = self
