@@ -1,6 +1,6 @@
-//! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the matter:
-//! the pod is read again, and tried again while that has a purpose. Nor does a success, as long as the pod does not show it:
-//! webhooks admit what we write and undo it.
+//! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the
+//! matter: the pod is read again, and tried again while that has a purpose. Nor does a success, as long as
+//! the pod does not show it: webhooks admit our writes and undo them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ impl Requests {
     fn attempt_release(self: &Arc<Self>, pod: PodRef, version: u64, mut backoff: ApiBackoff, begun: Begun) {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
-        // It goes on when the actor ends: the next one does not begin what has begun.
+        // It goes on when the actor ends: the next one does not begin the release again.
         let right = self.fence.whole();
         let order = Order { fence: right.clone(), ..self.order(Priority::Finalizer) };
         let this = self.clone();

@@ -21,7 +21,8 @@ impl CaughtUp {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether they have been. It must be asked before a Job looks at what was handed on to it.
+    /// Whether they have been. It must be asked before a Job looks at the changes that were
+    /// handed on to it.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

@@ -54,7 +54,7 @@ const STEP: SignedDuration = SignedDuration::from_secs(1);
 /// A good clock is not set back by more than this: the time before was wrong.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// A time of day for those who wait until a time, and for those who compare it with times that others have written.
+/// Wall clock for deadlines and for API timestamps. Its time does not jump back on small corrections.
 ///
 /// - A clock that is set ahead is followed at once.
 /// - A step ahead that is taken back was a mistake, so its gain is given back at once. A step back of
@@ -180,7 +180,7 @@ mod tests {
             (YEAR, vec![0], 0),
             // A small error from the start looks like a mistake.
             (60, vec![0], 60),
-            // Only what was gained: the rest stays for a while.
+            // Only the gain is given back: the rest stays for a while.
             (0, vec![3_600, -60], 0),
             // A step ahead that takes back a step back gains nothing.
             (3_600, vec![0, 3_600, 0], 3_600),

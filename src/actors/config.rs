@@ -86,7 +86,7 @@ pub struct ControllerConfig {
 /// The rule for reading `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAccess {
-    /// Everybody who reaches the port.
+    /// Every client that reaches the port.
     #[default]
     Everyone,
     /// Clients that send the bearer token of a user with the right to `get` the path.

@@ -180,7 +180,7 @@ impl Controller {
             match ended.map(|view| view.phase) {
                 Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
                 Ok(_) => ControllerError::Actors,
-                // The lease manager is gone, for a reason that is told next.
+                // The lease manager is gone, for a reason that is reported next.
                 Err(_) => std::future::pending().await,
             }
         };

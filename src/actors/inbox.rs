@@ -35,7 +35,8 @@ pub trait Input {
 pub enum Replaces<'a> {
     /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
     Shows(&'a Uid, u64),
-    /// None. It is the end of an object, which must be handled between what was shown before and what is shown after.
+    /// None. It is the end of an object, which must be handled between the earlier readings and the later
+    /// ones.
     Ends(&'a Uid),
     /// None. It is a boundary for all objects, such as the end of a list.
     Divides,
@@ -73,7 +74,7 @@ struct Contents<T> {
     tidy_at: usize,
     /// The actor must not wait with them.
     urgent: bool,
-    /// The newest state of what the actor follows.
+    /// The newest state of the object that the actor follows.
     latest: Option<T>,
     /// When the first of the watch events among them arrived.
     event: Option<Instant>,
@@ -92,7 +93,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Input> Contents<T> {
-    /// Drops what later inputs make unnecessary, once there are many.
+    /// Drops inputs that later inputs make unnecessary, once there are many.
     fn tidy(&mut self) {
         if self.items.len() < self.tidy_at {
             return;
@@ -216,7 +217,7 @@ impl<T: Input> Inbox<T> {
         self.wake();
     }
 
-    /// Puts in what a watch event showed that arrived at `arrived`.
+    /// Puts in an input from a watch event that arrived at `arrived`.
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
             contents.items.push_back(Some(item));
@@ -308,7 +309,7 @@ impl<T: Input> Inbox<T> {
             contents.items = VecDeque::new();
         }
         contents.list = contents.list.and_then(|list| list.checked_sub(taken));
-        // Also where less is taken than comes, what waits has a bound.
+        // The waiting inputs have a bound even if fewer are taken than come.
         contents.tidy_at = SOME.max(contents.tidy_at.saturating_sub(taken).min(2 * left));
         contents.urgent &= left > 0;
         self.shared.woken.store(left > 0, Ordering::Release);

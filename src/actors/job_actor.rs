@@ -100,7 +100,7 @@ pub struct JobActor {
     notice: EndNotice,
 }
 
-/// Notifies the shard when the actor is dropped, for whatever reason.
+/// Notifies the shard when the actor is dropped, for any reason.
 struct EndNotice {
     requests: Arc<Requests>,
     reason: ExitReason,

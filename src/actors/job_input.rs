@@ -15,7 +15,7 @@ use crate::job::uid::{Uid, UidSet};
 /// Where a list of the pods of a Job comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListOrigin {
-    /// A live list of all pods of the Job, whatever labels they have: what it does not show does not exist.
+    /// A live list of all pods of the Job, with any labels: pods that it does not show do not exist.
     Live,
     /// The shard's list.
     Shard,
@@ -44,7 +44,7 @@ pub enum JobInput {
     PodsListed {
         /// The Job's pods in it.
         listed: UidSet,
-        /// Its version: what came later may not be in it.
+        /// Its version: later changes may not be in it.
         version: u64,
         /// Where it comes from.
         origin: ListOrigin,

@@ -224,7 +224,7 @@ impl Story {
         self.trace.export(FinishedSpan { attributes, ..FinishedSpan::new(name, since, now) });
     }
 
-    /// Notes what is seen of one of the first pods.
+    /// Records a reading of one of the first pods.
     fn watch(&mut self, pod: &Pod, now: Timestamp) {
         if self.watched.is_empty() && !self.pods.awaits_first() {
             return;
@@ -274,7 +274,7 @@ impl Story {
         }
     }
 
-    /// Records what was still open, as this owner leaves the Job or the Job ends.
+    /// Records open waits and pods, as this owner leaves the Job or the Job ends.
     fn close(&mut self, now: Timestamp) -> Attribute {
         self.end_wait(now);
         self.pods.take_slowest().for_each(|record| record.export(&self.trace));

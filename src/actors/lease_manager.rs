@@ -117,7 +117,7 @@ pub struct LeaseManager {
     history: History,
     echo: Echo,
     listing: Listing,
-    /// The session in which the replica's actors know what they know.
+    /// The session of the state that the replica's actors hold.
     session: u32,
 }
 
@@ -219,7 +219,7 @@ impl LeaseManager {
             actions.into_iter().for_each(|action| self.act(action, &replica));
             if self.session != self.coordinator.session() {
                 self.session = self.coordinator.session();
-                // Everything was lost, and others may have gone on: what is known may be of long ago.
+                // Everything was lost, and others may have gone on: the known state may be very old.
                 replica.do_send(ShardCommand::Forget);
             }
             if left {
@@ -253,7 +253,7 @@ impl LeaseManager {
                 if doubt == Doubt::All {
                     replica.do_send(ShardCommand::Forget);
                 }
-                // The feed stays: what the new list shows older is of another history.
+                // The feed stays: an older version in the new list is of another history.
                 changes = self.watch_leases();
             }
         }
@@ -283,7 +283,7 @@ impl LeaseManager {
         self.view.send_modify(|view| *view = View::ended(refused));
     }
 
-    /// Shows what the replica owns.
+    /// Publishes the shards that the replica owns.
     fn show(&self) {
         let until = self.coordinator.acts_until().map(|until| self.origin + until);
         let ready = self.coordinator.is_ready(self.now());
@@ -376,7 +376,8 @@ impl LeaseManager {
         );
         let (leases, codec, shards) = (self.leases.clone(), self.codec.clone(), self.cx.config.shards);
         self.answers.push(Box::pin(async move {
-            // The watch shows what another replica has written meanwhile, and ends this one if that differs.
+            // If another replica has written another number meanwhile, the watch shows it, and this replica
+            // ends.
             match timeout(READ_TIMEOUT, layout::agree(&leases, &codec, shards)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),

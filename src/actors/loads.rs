@@ -52,7 +52,7 @@ impl LoadBoard {
     }
 }
 
-/// The work of a Job beyond what its status shows. Dropped, it no longer counts.
+/// The work of a Job beyond the work in its status. Dropped, it no longer counts.
 #[derive(Debug)]
 pub struct Correction {
     board: LoadBoard,
@@ -80,13 +80,13 @@ impl Drop for Correction {
     }
 }
 
-/// Most work of one Job. Balancing must not follow what anybody may write into `spec.completions`: a single Job with 2^31 of
-/// them would outweigh all others.
+/// Most work of one Job. Balancing must not follow arbitrary numbers in `spec.completions`: a single Job
+/// with 2^31 of them would outweigh all others.
 const MOST_WORK: u64 = 10_000;
 /// The pods of a Job that count, as a multiple of those that run at a time.
 const ROUNDS: u64 = 4;
 
-/// The part of the missing pods that counts: what the Job runs in the near future.
+/// The part of the missing pods that counts: those that the Job runs in the near future.
 fn near(missing: u64, job: &Job) -> u64 {
     missing.min(u64::from(job.spec.parallelism).saturating_mul(ROUNDS)).min(MOST_WORK)
 }
@@ -102,8 +102,8 @@ pub fn work_left(job: &Job) -> u64 {
     1 + near(u64::from(wanted.saturating_sub(job.status.succeeded)), job)
 }
 
-/// The work that remains according to the actor's state: a pod that has its finalizer is half done, whatever
-/// the status shows.
+/// The work that remains according to the actor's state: a pod that has its finalizer is half done, also if
+/// the status counts it.
 fn work_ahead(state: &JobState) -> u64 {
     let pods = &state.pods;
     if work_left(&state.job) == 0 {

@@ -12,7 +12,7 @@ pub(super) const REST: u32 = 4;
 pub(super) const MOST: Duration = Duration::from_secs(15);
 /// Works from this long on count for the namespace. Many Jobs with little to do each are no reason to rest.
 const LONG: Duration = Duration::from_millis(1);
-/// With more namespaces than this, those whose work is made up for are forgotten.
+/// With more namespaces than this, namespaces without due work are forgotten.
 const NAMESPACES: usize = 64;
 
 /// Working time that no rest has made up for.

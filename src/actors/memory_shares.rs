@@ -79,9 +79,9 @@ impl Pool {
 }
 
 impl MemoryShares {
-    /// Enters a Job of this controller, in place of what was entered of it `before`. If there is no room for it, it drops its
-    /// lists, policies and texts, and is left alone. If there is none for its template, it drops only this. A Job that does not
-    /// grow keeps its room, whatever others take meanwhile.
+    /// Enters a Job of this controller, in place of its entry `before`. If there is no room for it, it
+    /// drops its lists, policies and texts, and is left alone. If there is none for its template, it
+    /// drops only this. A Job that does not grow keeps its room, however much others take meanwhile.
     pub fn enter(&mut self, job: &mut Arc<ObservedJob>, before: Option<&ObservedJob>) {
         let had = before.map(|before| {
             self.leave(before);

@@ -35,7 +35,7 @@ pub struct OrphanPods {
     places: PodPlaces,
     fence: Fence,
     unit: Unit,
-    /// Hears what has become of Jobs.
+    /// Receives the results of looks for Jobs.
     hears: Recipient<JobLookedFor>,
     /// By the Job that they name as their controller.
     waiting: JobMap<UidMap<Box<ObservedPod>>>,
@@ -55,7 +55,7 @@ pub struct OrphanPods {
     labelling_tidying: Tidying,
     /// Pods that are being released, or were not long ago.
     releasing: UidMap<UnderWay>,
-    /// When releases that have ended are dropped: no watch may show what has become of their pods.
+    /// When releases that have ended are dropped: no watch may show the end of their pods.
     tidying: Tidying,
     /// When pods may be released again.
     pauses: Pauses,
@@ -110,7 +110,7 @@ impl OrphanPods {
     /// unlabelled pods, too.
     pub fn consider(&mut self, pod: Box<ObservedPod>, shows_unlabelled: bool) {
         self.leave_other_jobs(&pod);
-        // The watch tells this shard what becomes of such a pod, until it is gone. Of others, it may not.
+        // The watch shows this shard all changes of such a pod, until it is gone. Of others, it may not.
         let is_kept = self.places.keeper(&pod) == self.shard;
         let is_shown = shows_unlabelled || Kind::of(&pod) == Kind::Labelled;
         match &pod.controller {
@@ -138,7 +138,7 @@ impl OrphanPods {
         }
     }
 
-    /// The list is complete: what it has not shown is gone, or is another shard's.
+    /// The list is complete: a pod that it has not shown is gone, or is another shard's.
     pub fn list_complete(&mut self, kind: Kind) {
         let is_of_kind = |uid: &Uid| {
             let job = self.awaited.get(uid)?;
@@ -190,7 +190,7 @@ impl OrphanPods {
         self.places.home(pod).is_some_and(|home| home != self.shard)
     }
 
-    /// Does what follows for a pod from what has become of its Job. Nothing follows from another controller's Job before it is
+    /// Acts on a pod by the state of its Job. Nothing follows from another controller's Job before it is
     /// gone: that controller may be of another number of shards.
     fn follow(&mut self, fate: Fate, job: &JobId, pod: &ObservedPod) {
         match fate {
@@ -260,7 +260,7 @@ impl OrphanPods {
         pods
     }
 
-    /// A Job is gone: what a live read has shown of it is no longer true.
+    /// A Job is gone: a live read of it is no longer true.
     pub fn job_vanished(&mut self, job: &JobId) {
         let pods = self.no_longer_waiting(job).into_iter();
         pods.filter(|pod| pod.pod.tracked).for_each(|pod| self.consider(pod, true));
@@ -327,7 +327,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// The write that is under way is answered, and no other follows.
+    /// The write in flight is answered, and no other follows.
     fn forget(self) {
         self.right.withdraw();
         self.task.detach();

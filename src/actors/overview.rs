@@ -186,8 +186,8 @@ pub struct JobOverview {
     pub message: Option<String>,
 }
 
-/// The part of an overview that Leases show at this instant of the boot clock; `view` is what this replica does with
-/// its own.
+/// The part of an overview that Leases show at this instant of the boot clock; `view` is this replica's own
+/// part.
 pub(super) fn of_leases(
     config: &ControllerConfig,
     leases: &SeenLeases,

@@ -11,7 +11,7 @@ use crate::actors::api_backoff::ApiBackoff;
 use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 
-/// A pod that has needed no write for so long after a pause is one like any other.
+/// A pod that has needed no write for this long after a pause is like any other.
 const CLEAN: Duration = Duration::from_secs(60);
 
 /// The pauses of all pods that were written to. Clones share them.

@@ -1,5 +1,5 @@
-//! Events about the pods of a Job: in replacement mode one for each pod, like the built-in controller, else
-//! one for each batch.
+//! Events about the pods of a Job. In replacement mode there is one for each pod, like with the built-in
+//! controller, otherwise one for each batch.
 
 /// An action on pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,8 +76,8 @@ pub enum JobReport {
     /// status. It asks for a new list, which the shard acknowledges with
     /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
     Relist(JobId),
-    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
-    /// labels they have.
+    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, with
+    /// any labels.
     PodsMissing(JobId),
     /// A pod that the Job has created, adopted or found by its name has the label of another shard: the watch may not show it.
     Hidden(Box<ObservedPod>),

@@ -1,6 +1,6 @@
-//! The release of a pod whose Job leaves: it is gone, or being deleted. The pod must not
-//! stay forever, whatever keeps the Job from deciding about it: a pod with our finalizer
-//! cannot be deleted.
+//! The release of a pod whose Job leaves: it is gone, or being deleted. If the Job cannot
+//! decide about it, the pod must still not stay forever: a pod with our finalizer cannot
+//! be deleted.
 
 use std::sync::Arc;
 

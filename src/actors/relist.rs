@@ -1,5 +1,5 @@
-//! Mark and sweep: a list shows what exists, never what is gone. If a complete list does not show a known
-//! object, the object was deleted while the watch was interrupted.
+//! Mark and sweep: a list shows existing objects, never deletions. If a complete list does not show a
+//! known object, the object was deleted while the watch was interrupted.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};

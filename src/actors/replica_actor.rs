@@ -319,7 +319,7 @@ impl ReplicaActor {
         let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);
         if !ours {
-            // The shard of the Job itself is told below.
+            // The shard of the Job itself gets its message below.
             let home = self.cx.config.shards.shard_of(&uid.to_string());
             let others = self.shards.iter().filter(|(id, _)| **id != home);
             others.for_each(|(_, shard)| shard.actor.do_send(ForeignJobVanished(job.clone())));

@@ -50,7 +50,7 @@ pub struct CreationRight {
 }
 
 impl CreationRight {
-    /// The right of who may write while this fence is open.
+    /// The right to write while this fence is open.
     pub fn of(fence: &Fence) -> Self {
         Self { whole: fence.clone(), part: Mutex::new(fence.part()) }
     }
@@ -237,8 +237,8 @@ impl Requests {
         }
     }
 
-    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
-    /// else. A pod that is being deleted is found as well: it may have succeeded before.
+    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by another
+    /// object. A pod that is being deleted is found as well: it may have succeeded before.
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(self.job.namespace(), name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
@@ -255,7 +255,7 @@ impl Requests {
         }
     }
 
-    /// Tells the shard of a pod that its label hides from the watch.
+    /// Reports a pod that its label hides from the watch to the shard.
     pub(super) fn tell_if_hidden(&self, pod: &ObservedPod) {
         if PodPlaces(self.cx.config.shards).is_hidden_from(pod, self.shard) {
             self.inbox.push(JobInput::Hidden(Box::new(pod.clone())));
@@ -380,7 +380,8 @@ impl Requests {
         write: &StatusWrite,
     ) {
         let status = write.status.clone();
-        // Its turn has come. If the API server turns it away unread, what depends on it must not wait behind others.
+        // Its turn has come. If the API server turns it away unread, writes that depend on it must not wait
+        // behind others.
         let order = self.order(Priority::Status);
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus {
@@ -412,8 +413,8 @@ impl Requests {
         });
     }
 
-    /// Compares what was known before a live read was sent with what it shows. The knowledge of a lost shard
-    /// says nothing.
+    /// Compares the Job, as known before a live read was sent, with the result of that read. The knowledge
+    /// of a lost shard says nothing.
     fn compare(&self, known: &ObservedJob, read: &ObservedJob) {
         if !self.fence.is_closed() && self.cx.rewinds.compare(known, read) {
             log_job!(warn, self.name(), "a live read shows an older version than was known");

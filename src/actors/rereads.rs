@@ -26,7 +26,8 @@ impl Default for Rereads {
 }
 
 impl Rereads {
-    /// Reads an object of a namespace, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    /// Reads an object of a namespace, with pauses that grow, until that succeeds: no
+    /// event shows when it can be read.
     pub async fn until_readable<T, F>(
         &self,
         namespace: &Arc<str>,

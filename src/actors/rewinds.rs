@@ -1,5 +1,6 @@
-//! Tells all watches of a replica that the API server shows another history: what they know means nothing there. Tells
-//! the lease manager, which decides that, what others have noticed.
+//! Announces to all watches of a replica that the API server shows another history, in
+//! which their known versions mean nothing. The lease manager decides that, and gets
+//! notices from other parts.
 
 use std::sync::Arc;
 
@@ -43,8 +44,8 @@ impl Rewinds {
         NextRewind(self.ended.subscribe())
     }
 
-    /// Compares a Job as it was known with a live read that was sent afterwards. An older version is of another history:
-    /// true, and the lease manager hears of it.
+    /// Compares a Job as it was known with a live read that was sent afterwards. An older
+    /// version is of another history: returns true, and notifies the lease manager.
     pub fn compare(&self, known: &ObservedJob, read: &ObservedJob) -> bool {
         let is_older = known.uid == read.uid && read.version.order() < known.version.order();
         if is_older {

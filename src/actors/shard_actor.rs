@@ -174,7 +174,7 @@ impl ShardActor {
         self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
     }
 
-    /// Routes a pod from any source. If the watch may not show what becomes of it, it is read live.
+    /// Routes a pod from any source. If the watch may not show its later changes, it is read live.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let unwatched = self.unwatched(&pod);
         let uid = pod.pod.uid.clone();

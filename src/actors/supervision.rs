@@ -42,7 +42,7 @@ impl Unit {
         self.runtime.spawn(Box::pin(self.guarded(what, task)))
     }
 
-    /// A task of this unit, for who runs it himself.
+    /// A task of this unit, for callers that run it themselves.
     pub fn guarded<F: Future<Output = ()>>(
         &self,
         what: &'static str,

@@ -33,7 +33,7 @@ pub(super) struct Adoptions {
 struct Pending {
     failures: u32,
     retry: Retry,
-    /// An answer has come, whatever it says.
+    /// An answer has come, be it a refusal or not.
     answered: bool,
     /// The Job goes on without the pod.
     released: bool,

@@ -53,8 +53,8 @@ impl JobActor {
         }
     }
 
-    /// A pod is not the Job's at present. If it is recorded, it is counted once its finalizer is off, and is nothing else to the
-    /// Job.
+    /// A pod is not the Job's at present. If it is recorded, it is counted once its finalizer is off.
+    /// Otherwise the Job drops it.
     fn let_go(&mut self, mut pod: Pod, now: Timestamp) {
         if self.state.pods.is_uncounted(&pod.uid) {
             pod.selected = false;

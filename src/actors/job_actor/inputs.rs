@@ -139,8 +139,8 @@ impl JobActor {
         }
     }
 
-    /// Applies a live reading. Whether the Job's namespace has room for a new template, the watch's reading
-    /// tells.
+    /// Applies a live reading. Only the watch's reading shows whether the Job's namespace has room for a new
+    /// template.
     fn observe_live(&mut self, mut seen: Arc<ObservedJob>) {
         if seen.job.as_ref().is_ok_and(|job| job.spec.template.is_kept())
             && let Ok(job) = &mut Arc::make_mut(&mut seen).job
@@ -154,7 +154,7 @@ impl JobActor {
         let Ok(job) = &seen.job else { return };
         let lacks_template = job.spec.template.is_kept() && !self.state.job.spec.template.is_kept();
         if lacks_template && seen.generation == self.seen.generation {
-            // The Job was read live. Nothing but the template is new in the spec.
+            // The Job was read live. Only the template is new in the spec.
             self.state.job.spec = job.spec.clone();
             if let Ok(known) = &mut Arc::make_mut(&mut self.seen).job {
                 known.spec = job.spec.clone();

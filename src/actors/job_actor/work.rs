@@ -116,7 +116,8 @@ impl JobActor {
         self.tracer.planning(&self.state, now);
         let mut plan = reconcile(&self.state, now);
         if !plan.creates.is_empty() && !self.caught_up {
-            // The status may be older than what the shard's last owner did, and the pods that it counted may be gone.
+            // The status may be older than the last writes of the shard's last owner, and the pods that it
+            // counted may be gone.
             return self.read_job();
         }
         let turn = self.status_turn.take(&mut plan, &self.requests);

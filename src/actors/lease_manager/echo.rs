@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How late a watch may show what was written. The caches of API servers are behind by less.
+/// How late a watch may show a write. The caches of API servers are behind by less.
 const LATEST: Duration = Duration::from_secs(10);
 
 /// Heartbeats that are written and not shown yet.

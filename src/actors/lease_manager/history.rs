@@ -1,5 +1,5 @@
-//! Detects that the API server shows an earlier history: etcd was restored from a backup, or the control plane
-//! was rebuilt. Versions that are known then mean nothing, or something else.
+//! Detects that the API server shows an earlier history: etcd was restored from a backup, or the control
+//! plane was rebuilt. Known versions then mean nothing, or something else than before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -132,7 +132,8 @@ impl OrphanRelease {
         }
     }
 
-    /// Removes our finalizer and label once. Returns what the pod is like then, and why that may be.
+    /// Removes our finalizer and label once. Returns the pod's state after that, and the possible
+    /// reason.
     async fn attempt(&mut self) -> Result<(Reread, WriteError), Fenced> {
         let undone = || WriteError::Forbidden("a webhook undoes it".into());
         // The pods of a Job that is gone share its turn.
@@ -164,7 +165,7 @@ impl OrphanRelease {
         found.map_or(Reread::Released, |pod| self.compare(&pod))
     }
 
-    /// Compares the pod as it is now with what the release began with.
+    /// Compares the pod as it is now with the pod at the beginning of the release.
     fn compare(&mut self, pod: &ObservedPod) -> Reread {
         if pod.controller.is_none() {
             // Garbage collection takes off the owner that is gone.

@@ -13,7 +13,7 @@ use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, repl
 use crate::job::names::{BUILT_IN_CONTROLLER, SHARD_LABEL};
 use crate::sharding::ShardCount;
 
-/// The orphans of the one shard there is, and the actor that hears for them.
+/// The orphans of the only shard, and the actor that gets messages for them.
 #[derive(Clone, Default)]
 struct Orphans(Rc<RefCell<Option<OrphanPods>>>);
 
@@ -115,7 +115,7 @@ fn a_pod_that_loses_its_owner_no_longer_waits_for_it() {
     }
 }
 
-/// The watch tells this shard nothing more of it.
+/// The watch shows this shard no further changes of it.
 #[test]
 fn a_pod_that_another_shard_keeps_is_not_kept() {
     run(async {

@@ -1,4 +1,4 @@
-//! Changes on their way to the shards: what is ready arrives as one message, and waits while the shard is busy.
+//! Changes on their way to the shards: ready changes arrive as one message, and wait while the shard is busy.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -141,7 +141,7 @@ impl Outbox {
         !self.sending.is_empty()
     }
 
-    /// Waits until a message has been handled. Its shard is sent what has come meanwhile.
+    /// Waits until a message has been handled. Its shard is sent the changes that have come meanwhile.
     pub(super) async fn sent(&mut self) {
         let Some((shard, from)) = self.sending.next().await else { return };
         if let Some(queue) = self.queues.get_mut(&shard).filter(|queue| queue.from == from) {
@@ -150,7 +150,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what has come to all shards that are not busy. A message of few changes needs only room in the mailbox.
+    /// Sends the queued changes to all shards that are not busy. A message of few changes needs only room in
+    /// the mailbox.
     pub(super) fn flush(&mut self) {
         for shard in self.due.drain(..) {
             let Some(queue) = self.queues.get_mut(&shard) else { continue };

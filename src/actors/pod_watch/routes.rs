@@ -39,7 +39,8 @@ pub(super) struct Routes {
     pub(super) jobs: Arc<JobIndex>,
     routes: BTreeMap<ShardId, Route>,
     streams: BTreeMap<StreamId, Stream>,
-    /// The shards that were shown an unusual pod. They are shown what becomes of it, though it may no longer concern them.
+    /// The shards that were shown an unusual pod. They are shown its later changes, though it may no
+    /// longer concern them.
     unusual: UidMap<Vec<ShardId>>,
 }
 
@@ -105,7 +106,7 @@ impl Routes {
         self.routes.values_mut().for_each(|route| route.stream = None);
     }
 
-    /// A shard wants a list that begins now, and what follows.
+    /// A shard wants a list that begins now, and all changes after it.
     pub(super) fn join(&mut self, shard: ShardId, member: SubscriptionId) {
         self.routes.insert(shard, Route { member, stream: None, shown: 0 });
     }
@@ -117,7 +118,7 @@ impl Routes {
         }
     }
 
-    /// Forgets what these shards were shown.
+    /// Forgets which pods these shards were shown.
     fn forget_shown(&mut self, is_of: impl Fn(ShardId) -> bool) {
         self.unusual.retain(|_, shards| {
             shards.retain(|shard| !is_of(*shard));
@@ -299,8 +300,8 @@ impl Routes {
     }
 
     /// An unreadable pod matters to its Job, or without one to the shard in its label. A Job with a
-    /// selector of its own may have left it behind with our finalizer. When it leaves, all others are
-    /// told that were shown it before.
+    /// selector of its own may have left it behind with our finalizer. When it leaves, all other shards
+    /// that were shown it before get that change.
     fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
         let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
         let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);

@@ -24,7 +24,7 @@ pub(super) struct DoubtfulJobs {
 }
 
 impl DoubtfulJobs {
-    /// The Job was shown in a form that can be read, or is gone: a reading that is under way may be older than that.
+    /// The Job was shown in a form that can be read, or is gone: a reading in flight may be older than that.
     pub(super) fn end_reading(&mut self, job: &Uid) {
         self.unreadable.remove(job);
     }

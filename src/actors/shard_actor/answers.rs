@@ -88,8 +88,8 @@ impl ShardActor {
         self.answered_at(&pod.uid, pod.version, ctx);
     }
 
-    /// Records that a pod is gone, and that a watch is still to show that: whatever it shows of the
-    /// pod is older.
+    /// Records that a pod is gone, and that a watch is still to show that: the watch's earlier
+    /// events of the pod are older.
     pub(super) fn answered_gone(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
         self.answered_at(pod, u64::MAX, ctx);
     }

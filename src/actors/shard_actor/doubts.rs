@@ -1,6 +1,6 @@
-//! Live lists of the pods of single Jobs. Some doubt the shard's own list: their status tells of pods that it lacks, or
-//! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
-//! dropped. The shard's other Jobs notice nothing of that.
+//! Live lists of the pods of single Jobs. Some of these Jobs doubt the shard's own list: their status counts
+//! pods that it lacks, or they have known some with our finalizer. Others need their pods shown again: they
+//! are rebuilt, or want pods that had been dropped. The shard's other Jobs notice nothing of that.
 //!
 //! A Job whose status another writer has changed, for example:
 //!
@@ -96,7 +96,7 @@ pub(super) struct Doubts {
 /// Jobs that were shown their pods as of a version which a watch has not reached: these, as of this version.
 type Ahead = JobMap<(UidSet, u64)>;
 
-/// All pods of some Jobs, whatever label they have.
+/// All pods of some Jobs, with any label.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Sought {
@@ -108,7 +108,7 @@ pub(super) struct Sought {
     began: TokioInstant,
 }
 
-/// Whose pods were looked for.
+/// The Jobs whose pods were looked for.
 enum SoughtFor {
     /// Jobs of a namespace that share the list.
     Shared(Arc<str>, Vec<JobId>),
@@ -156,7 +156,8 @@ impl Doubts {
         now
     }
 
-    /// Drops what no list in progress may show as it was before. A namespace may have lists in progress at all times.
+    /// Drops entries that no list in progress may show as they were before. A namespace may have lists in
+    /// progress at all times.
     fn tidy(&mut self, now: TokioInstant) {
         if !self.tidying.is_due(self.shown.len()) {
             return;
@@ -219,7 +220,7 @@ impl Doubts {
         self.missed.forget(job);
     }
 
-    /// The Job waits for a list that begins later than what was found for it.
+    /// The Job waits for a list that begins later than the last result for it.
     pub(super) fn list_awaited(&mut self, job: &JobId) {
         self.proven.remove(job);
         self.rebuilt.forget_search(job);
@@ -231,7 +232,7 @@ impl Doubts {
         self.own.forget(job);
     }
 
-    /// The shard lists its pods again, which shows what was missed.
+    /// The shard lists its pods again, which shows the missed ones.
     pub(super) fn relisted(&mut self) {
         self.missed.relisted();
     }

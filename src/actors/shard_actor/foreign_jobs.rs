@@ -1,5 +1,6 @@
-//! Jobs of other controllers. Where this one stands in for Kubernetes' TTL controller, the shard deletes them, too,
-//! once they have outlived their TTL. It does nothing else to them, and they have no actor.
+//! Jobs of other controllers. Where this one stands in for Kubernetes' TTL controller, the
+//! shard deletes them, too, once they have outlived their TTL. It does not touch them
+//! otherwise, and they have no actor.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

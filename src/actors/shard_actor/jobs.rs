@@ -58,7 +58,7 @@ struct Active {
     actor: Addr<JobActor>,
     /// The Job no longer exists, or is never served again; its actor releases its pods.
     leaving: bool,
-    /// The actor has been told to end.
+    /// The actor was sent [`Halt`].
     halted: bool,
     /// Its pods are being listed for it alone.
     awaits_list: bool,
@@ -102,7 +102,7 @@ impl JobEntry {
         }
     }
 
-    /// Sends what a watch event showed that arrived at `arrived`.
+    /// Sends an input from a watch event that arrived at `arrived`.
     fn send_event(&mut self, input: JobInput, arrived: Instant) {
         if let Stage::Active(active) = &self.stage {
             active.inbox.push_event(input, arrived);
@@ -116,7 +116,7 @@ impl JobEntry {
         }
     }
 
-    /// Sends an input to the actor. A Job without an actor learns what it needs when it gets one.
+    /// Sends an input to the actor. A Job without an actor gets all it needs when its actor starts.
     pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
         match &mut self.stage {

@@ -45,7 +45,7 @@ impl PodFeed {
     pub(super) const NEW: Self = Self::Awaiting;
 
     /// The Jobs are known, or the pods must be listed again: `subscribe` begins a new watch. The watch
-    /// before ends, and what it left in the mailbox is of another subscription.
+    /// before ends, and its messages in the mailbox are of another subscription.
     pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
         if self.is_draining() {
             return;

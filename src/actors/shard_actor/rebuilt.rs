@@ -67,7 +67,8 @@ impl Rebuilt {
 }
 
 impl ShardActor {
-    /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
+    /// A Job is rebuilt: its new actor knows no pod, not even those that the old one was
+    /// shown.
     pub(super) fn knows_no_pod(&mut self, job: &JobId) {
         let known = self.pod_owners.remove_job(job);
         self.doubts.forget_shown(&known);
@@ -75,7 +76,7 @@ impl ShardActor {
         self.none_seen(job);
     }
 
-    /// Looks for pods of a Job among all pods of its namespace, whatever their labels.
+    /// Looks for pods of a Job among all pods of its namespace, with any labels.
     pub(super) fn seek_remaining(&mut self, job: &JobId, pods: UidSet, ctx: &Context<Self>) {
         let (cx, shard, of) = (self.cx.for_job(job), ctx.address(), job.clone());
         let begun = self.doubts.tick();

@@ -1,10 +1,10 @@
 //! The live lists of pods: shared by the Jobs of a namespace, or of one Job with a
 //! selector of its own.
 //!
-//! A list is of one namespace, so it costs what that namespace has, and its author cannot
-//! make it fail for others. The lists of a namespace, or of a Job with a selector of its
-//! own, rest in proportion to the time that they take. A tenant that makes Jobs ask again
-//! and again gets a tenth of one list's time for each shard.
+//! A list is of one namespace, so its cost depends on that namespace, and its author
+//! cannot make it fail for others. The lists of a namespace, or of a Job with a selector
+//! of its own, rest in proportion to the time that they take. A tenant that makes Jobs
+//! ask again and again gets a tenth of one list's time for each shard.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;

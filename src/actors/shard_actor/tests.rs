@@ -193,7 +193,7 @@ fn of_pod(method: &str, uri: &str, name: &str) -> bool {
     matches!(method, "GET" | "PATCH") && uri.contains(&format!("/pods/{name}"))
 }
 
-/// A clock of the test's own: what an answer depends on.
+/// A clock of the test's own, on which an answer depends.
 fn switch() -> (Arc<AtomicU64>, Arc<AtomicU64>) {
     let switch = Arc::new(AtomicU64::new(0));
     (switch.clone(), switch)
@@ -357,7 +357,7 @@ fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
     });
 }
 
-/// A fence that has lapsed, and what extends it.
+/// A fence that has lapsed, and a function that extends it.
 fn lapsed() -> (Fence, impl Fn()) {
     let now = tokio::time::Instant::now();
     let fence = Fence::until(now, Arc::new(AwakeClock));

@@ -142,7 +142,7 @@ impl ShardActor {
         }
     }
 
-    /// The list is complete: what has gone meanwhile, the Jobs' own lists do not show.
+    /// The list is complete: the Jobs' own lists do not show pods that have gone meanwhile.
     pub(super) fn unlabelled_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         if self.unlabelled_feed.list_complete(version).is_none() {
             return;
@@ -172,7 +172,7 @@ impl ShardActor {
         }
     }
 
-    /// A Job with a selector of its own is gone: it goes by what the watches have shown.
+    /// A Job with a selector of its own is gone: it goes by the changes that the watches have shown.
     pub(super) fn search_given_up(&mut self, job: &JobId) {
         self.doubts.forget_search(job);
         if let Some(entry) = self.jobs.get_mut(job) {

@@ -168,7 +168,7 @@ impl ShardActor {
         self.places.is_hidden_from(pod, self.owned.id)
     }
 
-    /// The pod, if it is of a Job of this shard and the watch may not show what becomes of it.
+    /// The pod, if it is of a Job of this shard and the watch may not show its later changes.
     pub(super) fn unwatched(&self, pod: &ObservedPod) -> Option<Unwatched> {
         let is_watched = |job: &JobId| !self.is_hidden(pod) && self.shows_end(pod, job);
         let job = self.job_of(pod).filter(|job| !pod.pod.is_done() && !is_watched(job))?;
@@ -377,7 +377,7 @@ impl ShardActor {
 
     /// Checks a pod that has left the watch, as it was before. Returns whether it may still exist, and only
     /// its labels have changed. A pod with our finalizer is not gone before it is deleted, and seldom while
-    /// it runs. A live read tells.
+    /// it runs. A live read decides.
     pub(super) fn may_exist(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
         let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
         let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job)).cloned();

@@ -26,7 +26,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// Starts a candidate on the current tokio runtime. It tells `to` whether this replica is the leader.
+    /// Starts a candidate on the current tokio runtime. It reports to `to` whether this replica is the
+    /// leader.
     ///
     /// # Panics
     /// Outside a tokio runtime.

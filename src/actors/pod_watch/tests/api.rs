@@ -1,4 +1,4 @@
-//! An API server that has pods and nothing else.
+//! An API server that has only pods.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -14,7 +14,7 @@ use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 impl ShardActor {
-    /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
+    /// Answers the Jobs that were in doubt: pods that the live list does not show do not exist.
     fn pods_sought(&mut self, Sought { of, to_show, list, began }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.listed_for(&of);
@@ -196,7 +196,7 @@ impl ShardActor {
         false
     }
 
-    /// Looks again for the pods of a Job, after a pause in which the watch may show what has become of them.
+    /// Looks again for the pods of a Job, after a pause in which the watch may show their later changes.
     fn look_later(&mut self, job: JobId, ctx: &mut Context<Self>) {
         self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
     }

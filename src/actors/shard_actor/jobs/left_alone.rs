@@ -26,7 +26,7 @@ pub(super) fn with_job(seen: Arc<ObservedJob>) -> Option<Arc<ObservedJob>> {
 }
 
 impl JobEntry {
-    /// Whether its actor has been told to end.
+    /// Whether its actor was sent [`Halt`].
     pub(super) fn is_halted(&self) -> bool {
         matches!(self.stage, Stage::Active(Active { halted: true, .. }))
     }
@@ -82,7 +82,8 @@ impl ShardActor {
         self.release_late_pods(id.clone(), ctx);
     }
 
-    /// Releases what is known once the pause is over. A timer may be early by the clock that the pause ends by.
+    /// Releases the known pods once the pause is over. A timer may be early by the clock that the pause
+    /// ends by.
     fn release_late_pods(&mut self, id: JobId, ctx: &mut Context<Self>) {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get(&id) else { return };

@@ -135,7 +135,8 @@ fn the_pods_of_a_job_that_is_left_alone_are_released_when_it_is_deleted() {
             assert!(api.count(&["PATCH", "/pods/p"]) > 0 && api.count(&["PATCH", "/pods/q"]) > 0, "{case}");
             assert_eq!(api.count(RELEASE), api.count(&["PATCH"]), "{case}");
             if !is_gone {
-                // It may be served again: what was released uncounted stays so. A pod that is shown late is released after a pause.
+                // It may be served again: pods that were released uncounted stay so. A
+                // pod that is shown late is released after a pause.
                 shard.job(&deleting(job_at(160))).await;
                 sleep(8 * SOON).await;
                 let released = api.count(RELEASE);

@@ -243,7 +243,8 @@ fn a_job_whose_actor_panics_when_it_is_left_alone_is_rebuilt_after_a_pause() {
     });
 }
 
-/// Live lists of others are in progress all the time, so that the shard remembers what the watch has shown.
+/// Live lists of others are in progress all the time, so that the shard remembers the pods that the watch
+/// has shown.
 #[test]
 fn pods_that_were_shown_long_ago_are_shown_again_although_others_keep_lists_in_progress() {
     run(async {

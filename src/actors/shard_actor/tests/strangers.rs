@@ -241,7 +241,7 @@ fn a_pod_in_a_live_list_that_its_label_hides_is_read_for_its_job() {
             "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
             _ => None,
         });
-        // Its status tells of a second pod.
+        // Its status counts a second pod.
         let mut known = job(&ours, json!({"active": 2}));
         known["spec"]["parallelism"] = 2.into();
         known["spec"]["completions"] = 2.into();

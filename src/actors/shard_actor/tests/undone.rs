@@ -1,5 +1,5 @@
-//! A webhook that admits what we write and undoes it. Each time it also writes something of its own, so the watch shows
-//! a change.
+//! A webhook that admits our writes and undoes them. Each time it also writes something of its own, so the
+//! watch shows a change.
 
 use super::*;
 

@@ -184,7 +184,7 @@ impl Handler<State> for ShardActor {
     }
 }
 
-/// Nothing else happens in the shard for long.
+/// The shard has no other events for a long time.
 #[test]
 fn pods_that_are_done_are_not_remembered_for_good() {
     run(async {

@@ -5,7 +5,8 @@ use super::*;
 /// The removal of our finalizer.
 const RELEASE: &[&str] = &["PATCH", "/pods/p", "deleteFromPrimitiveList"];
 
-/// The pod `p` without owner, and with no label but that of the shard: what a Job with a selector of its own leaves behind.
+/// The pod `p` without owner, and with only the label of the shard, as a Job with a
+/// selector of its own leaves it behind.
 fn left_behind() -> Value {
     let mut pod = pod("p", "j");
     pod["metadata"]["ownerReferences"] = json!([]);
@@ -172,7 +173,8 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
     });
 }
 
-/// The Job that waited for it must not wait any longer, unless what shows that is older.
+/// The Job that waited for it must not wait any longer, unless the reading that shows
+/// that is older.
 #[test]
 fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
     let of = |version, job: &str| labelled(at(version, "Running", pod("p", job)));
