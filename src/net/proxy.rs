@@ -141,7 +141,7 @@ fn is_without_proxy(server: &Uri, entries: &str) -> bool {
     if entries.contains(&"*") {
         return true;
     }
-    // It also takes the domain itself for one of its own subdomains, as curl does.
+    // The matcher also takes the domain itself for one of its own subdomains, as curl does.
     let only_below = |entry: &&str| !entry.strip_prefix('.').is_some_and(|d| d.eq_ignore_ascii_case(host));
     let entries: Vec<_> = entries.into_iter().filter(only_below).collect();
     // Any proxy does: the question is whether it is asked.
