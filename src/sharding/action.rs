@@ -32,11 +32,11 @@ pub enum Action {
 /// The result of writing a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It was written, and has this version.
+    /// The Lease was written, and has this version.
     As(u64),
-    /// It has changed since it was read, or already exists, or does not exist. Its present state is reported
-    /// separately, directly before or after this answer. A missing Lease is reported as gone in the version
-    /// that the write was to replace.
+    /// The Lease has changed since it was read, or already exists, or does not exist. Its present state is
+    /// reported separately, directly before or after this answer. A missing Lease is reported as gone in the
+    /// version that the write was to replace.
     Conflict,
     /// Refused, or the result is unknown; also a conflict after which the Lease could not be read.
     Failed,

@@ -57,11 +57,11 @@ enum Proof {
 /// Whether the holder of a claim is alive, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Liveness {
-    /// It may act, at least until this moment.
+    /// The holder may act, at least until this moment.
     Alive(Moment),
-    /// It has been silent for the timeout; a live read has to confirm that the watch is not behind.
+    /// The holder has been silent for the timeout; a live read has to confirm that the watch is not behind.
     Silent,
-    /// It can never act again for this claim.
+    /// The holder can never act again for this claim.
     Dead,
 }
 
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(members.living(LEASE, at(2)).0.len(), 1);
     }
 
-    /// It would be watched for another timeout if a claim still named it.
+    /// The holder would be watched for another timeout if a claim still named it.
     #[test]
     fn a_holder_without_heartbeat_is_forgotten_once_no_claim_names_it() {
         let mut members = Members::default();

@@ -371,7 +371,7 @@ mod tests {
         let until = Duration::from_secs(15);
         let mut shard = Shard::default();
         shard.claim_unreadable(900, 7, &me, until);
-        // It was read again, and is the same.
+        // The claim was read again, and is the same.
         shard.claim_unreadable(900, 7, &me, until * 2);
         assert_eq!(written(&mut shard, &me, 14), None, "its owner may be alive");
         assert_eq!(written(&mut shard, &me, 15), Some((900, 8)));

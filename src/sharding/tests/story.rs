@@ -35,7 +35,7 @@ struct Replica {
     net: Net,
     /// Its watch delivers nothing.
     deaf: bool,
-    /// It is of a version that reports no loads.
+    /// The replica is of a version that reports no loads.
     old: bool,
     cursor: usize,
     wake_at: Option<Moment>,

@@ -107,8 +107,8 @@ fn a_read_that_was_sent_too_early_proves_nothing() {
     story.run(&[b], 12.9);
     story.net(b, Net::Holds);
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
-    // It renews before the read arrives. The watch shows that before the answer to the read, and then nothing
-    // more.
+    // The owner renews before the read arrives. The watch shows that before the answer to the read, and then
+    // nothing more.
     story.run(&[a], 0.0);
     story.listen(b);
     story.deaf(b, true);
