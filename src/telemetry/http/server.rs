@@ -128,7 +128,7 @@ impl Server {
     }
 
     fn start(&self, stream: TcpStream, ends: Ends, place: OwnedSemaphorePermit) {
-        // It only delays small answers if this fails.
+        // If this fails, small answers are only delayed.
         let _ = stream.set_nodelay(true);
         let connection = Arc::new(Connections::open(&self.connections));
         let (pages, tls, draining) = (self.pages.clone(), self.tls.clone(), self.draining.watcher());
