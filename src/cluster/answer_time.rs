@@ -10,8 +10,9 @@ use tokio::time::Instant;
 /// A tenant's webhook may hold up all creations of its namespace, and most of all creations may be of that namespace. So
 /// creations count by the quickest of them only, and other writes count for themselves.
 ///
-/// It may also hold up all writes, and most of all writes may be of that namespace. So namespaces are spread over shares, and
-/// the quickest share counts: an API server that is slow is slow for all of them.
+/// A webhook may also hold up all writes, and most of all writes may be of that namespace. So namespaces
+/// are spread over shares, and the quickest share counts: an API server that is slow is slow for all of
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTime(Arc<Mutex<Known>>);
 

@@ -48,7 +48,7 @@ impl BootClock for SystemBootClock {
 
 /// The time since the machine was started.
 fn since_boot() -> Duration {
-    // It is negative on no system.
+    // No system has a negative time here.
     Duration::try_from(clock_gettime(BOOT)).unwrap_or_default()
 }
 

@@ -19,7 +19,7 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// This transport, on this runtime.
+    /// Runs this transport on this runtime.
     pub fn new(transport: Arc<dyn Transport>, network: Handle) -> Self {
         Self { transport, network }
     }

@@ -296,9 +296,9 @@ async fn until(time: Option<Instant>) {
 
 /// A step of a write.
 enum Step {
-    /// It may leave in this turn of the gate, if the gate has given it one.
+    /// The write may leave in this turn of the gate, if the gate has given it one.
     Leaves(EventWrite, Result<Turn, WriteError>),
-    /// It has ended.
+    /// The write has ended.
     Ended(EventWrite, Delivery),
 }
 

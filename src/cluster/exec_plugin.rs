@@ -16,10 +16,10 @@ pub enum ExecError {
     /// The kubeconfig names no program.
     #[error("the credential plugin has no command")]
     NoCommand,
-    /// It must talk to a user, and there is no terminal.
+    /// The plugin must talk to a user, and there is no terminal.
     #[error("the credential plugin {0} must talk to a user at a terminal")]
     NoTerminal(String),
-    /// It cannot be started.
+    /// The plugin cannot be started.
     #[error("the credential plugin {command} cannot be started: {problem}")]
     Start {
         /// The program.
@@ -27,7 +27,7 @@ pub enum ExecError {
         /// Why, with the kubeconfig's hint about its installation.
         problem: String,
     },
-    /// It failed.
+    /// The plugin failed.
     #[error("the credential plugin {command} failed ({status}){problem}")]
     Failed {
         /// The program.

@@ -13,11 +13,11 @@ mod flows;
 /// Whether an item of a group may be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It has to wait, and does not hold up other groups.
+    /// The item has to wait, and does not hold up other groups.
     None,
-    /// It may, if no group comes before it.
+    /// The item may be taken, if no group comes before it.
     Some,
-    /// It may, and comes before groups that have more.
+    /// The item may be taken, and comes before groups that have more.
     Preferred,
 }
 

@@ -40,11 +40,11 @@ const REPORTS: usize = 64;
 /// The guarantee for an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
-    /// It must be delivered, unless very many must.
+    /// The Event must be delivered, unless there are too many such Events.
     Must,
-    /// It reports a problem, and may be lost.
+    /// The Event reports a problem, and may be lost.
     Warning,
-    /// It informs, and may be lost.
+    /// The Event informs, and may be lost.
     Normal,
 }
 

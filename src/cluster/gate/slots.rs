@@ -315,7 +315,7 @@ impl Slots {
                     && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
             }
             Priority::Progress => {
-                // It must not take slots for which the API server has no time.
+                // Progress must not take slots for which the API server has no time.
                 let creations = namespace.and_then(Namespace::creations);
                 let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));

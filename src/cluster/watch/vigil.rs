@@ -58,7 +58,7 @@ impl Newest {
 /// Why a watch is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// It has been silent for long.
+    /// The watch has been silent for long.
     Silent,
     /// All are suspected.
     Suspected,

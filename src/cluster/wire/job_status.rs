@@ -86,7 +86,7 @@ impl WireJobStatus<'_> {
                 .map(|pods| Uncounted { succeeded: kept(pods.succeeded), failed: kept(pods.failed) }),
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
-            // It is no part of the status that the API server stores.
+            // This number is no part of the status that the API server stores.
             names_used: 0,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);

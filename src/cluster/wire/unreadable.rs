@@ -32,7 +32,8 @@ pub struct Unreadable {
     pub shard: Option<Box<str>>,
     /// Whether it has any finalizer.
     pub is_held: bool,
-    /// It was deleted, or no longer matches the selection of the watch: that shows it no more.
+    /// The object was deleted, or no longer matches the selection of the watch: that shows it
+    /// no more.
     pub has_left: bool,
     /// Why it cannot be read.
     pub error: Box<str>,

@@ -261,7 +261,7 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
             "a round of failures is enough"
         );
         assert_eq!(fill(&mut slots, "a", Priority::Finalizer).len(), 6, "another lane of it");
-        // It is forgotten once it has been quiet for a while.
+        // A namespace is forgotten once it has been quiet for a while.
         let mut slots = Slots::new(LIMITS);
         let held = fill(&mut slots, "a", Priority::Create);
         end_all(&mut slots, held, signal);
