@@ -106,7 +106,7 @@ impl Requests {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
                     if orphan.held && found.pod.is_done() {
-                        // It has been counted meanwhile.
+                        // The pod has been counted meanwhile.
                         adoption.finalizer = None;
                     }
                 }
@@ -157,7 +157,7 @@ impl Requests {
     fn attempt_release(self: &Arc<Self>, pod: PodRef, version: u64, mut backoff: ApiBackoff, begun: Begun) {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
-        // It goes on when the actor ends: the next one does not begin the release again.
+        // The release goes on when the actor ends: the next one does not begin the release again.
         let right = self.fence.whole();
         let order = Order { fence: right.clone(), ..self.order(Priority::Finalizer) };
         let this = self.clone();

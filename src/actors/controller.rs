@@ -163,7 +163,7 @@ impl Controller {
     /// ended.
     pub async fn ready(&self) {
         let mut view = self.lease_manager.view();
-        // It fails only when the lease manager is gone, which ends the replica.
+        // The wait fails only when the lease manager is gone, which ends the replica.
         let _ = view.wait_for(|view| view.phase != ReplicaPhase::Starting).await;
     }
 
@@ -207,7 +207,7 @@ impl Controller {
         let mut view = self.lease_manager.view();
         self.lease_manager.progress().report(ShardProgress::Leave);
         let flushed = async {
-            // It fails only when the lease manager is gone.
+            // The wait fails only when the lease manager is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
             self.recorder.flush_reports(NORMAL_EVENTS_TIMEOUT).await;

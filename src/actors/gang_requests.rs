@@ -54,9 +54,9 @@ impl From<WriteError> for GangError {
 
 /// An object of the gang.
 enum Found<T> {
-    /// It existed before.
+    /// The object existed before.
     Existing(T),
-    /// It was created now.
+    /// The object was created now.
     Made(T),
     /// There is none, and none must be created.
     Nothing,

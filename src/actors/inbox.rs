@@ -201,7 +201,7 @@ impl<T: Input> Inbox<T> {
             return;
         }
         if self.shared.woken.swap(true, Ordering::AcqRel) {
-            // It may have been woken when it rested.
+            // The actor may have been woken when it rested.
             let wakes = contents.urgent && !was_urgent;
             drop(contents);
             if wakes {
@@ -327,7 +327,7 @@ impl<T: Input> Inbox<T> {
 /// Inputs that an actor has taken.
 #[derive(Debug)]
 pub struct Taken<T> {
-    /// They, in order.
+    /// The inputs, in order.
     pub inputs: Vec<T>,
     /// When the first of the watch events among them arrived.
     pub event: Option<Instant>,

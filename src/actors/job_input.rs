@@ -168,7 +168,8 @@ pub struct Orphan {
     pub pod: PodRef,
     /// The version in which it was seen without a controller.
     pub version: u64,
-    /// It had its finalizer then, and the Job held it. So if the finalizer is off later, the Job has counted it.
+    /// The pod had its finalizer then, and the Job held it. So if the finalizer is off later, the Job has
+    /// counted it.
     pub held: bool,
     /// The Job has recorded it, and counts it once its finalizer is off.
     pub recorded: bool,
@@ -206,8 +207,8 @@ pub enum Refusal {
 pub enum RequestEvent {
     /// No Event: nothing was done, or the Event is not ours to record.
     Nothing,
-    /// It was done, for the pod of this name.
+    /// The request was carried out, for the pod of this name.
     Done(Box<str>),
-    /// It was refused, for this reason.
+    /// The request was refused, for this reason.
     Refused(Box<str>),
 }

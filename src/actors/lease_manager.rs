@@ -1,7 +1,7 @@
 //! The Leases of this replica: carries out the decisions of [`crate::sharding`], and reports their outcome to
 //! it.
 //!
-//! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
+//! The lease manager runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
 mod board;
 mod echo;

@@ -53,7 +53,7 @@ pub struct ReplicaOverview {
     pub heartbeat_age_ms: u64,
     /// After this many milliseconds without a heartbeat, others take its shards over.
     pub lease_duration_ms: u64,
-    /// It hands its shards over, and ends.
+    /// The replica hands its shards over, and ends.
     pub leaving: bool,
 }
 

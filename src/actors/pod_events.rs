@@ -4,9 +4,9 @@
 /// An action on pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodAction {
-    /// They were created.
+    /// The pods were created.
     Created,
-    /// They were deleted.
+    /// The pods were deleted.
     Deleted,
 }
 

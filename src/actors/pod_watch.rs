@@ -309,7 +309,7 @@ impl Work {
     fn take(&mut self, stream: StreamId) {
         let now = Instant::now();
         let Some(steps) = self.streams.steps() else {
-            // It could not begin. The streams that it was to follow go on.
+            // The stream could not begin. The streams that it was to follow go on.
             self.routes.ended(stream);
             self.streams.close(stream);
             self.list_soon();

@@ -103,7 +103,7 @@ struct OwnedShard {
 enum ShardPhase {
     /// Jobs are delivered to it.
     Active,
-    /// It finishes the requests in flight, and gets no more Jobs.
+    /// The shard finishes the requests in flight, and gets no more Jobs.
     Draining,
 }
 
@@ -208,7 +208,7 @@ impl ReplicaActor {
         let (fence, in_flight) = (shard.fence.clone(), shard.in_flight.clone());
         let drained = async move {
             if actor.send(Drain).await.is_err() {
-                // It has panicked, and its Jobs are ending.
+                // The actor has panicked, and its Jobs are ending.
                 fence.close();
                 in_flight.close();
                 in_flight.wait().await;

@@ -1,7 +1,8 @@
 //! The actor of one shard: it owns the shard's Jobs and delivers every pod event to the right Job.
 //!
-//! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
-//! rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not notice.
+//! The actor keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has
+//! panicked is rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not
+//! notice.
 
 mod answers;
 mod doubts;

@@ -15,9 +15,9 @@ pub(super) enum StatusTurn {
     /// No turn was requested.
     #[default]
     None,
-    /// It will come.
+    /// The turn will come.
     Awaited(Urgency, AbortOnDropHandle<()>),
-    /// It has come.
+    /// The turn has come.
     Here(Turn),
 }
 

@@ -40,7 +40,7 @@ pub struct SeenReplica {
     pub renewed: Instant,
     /// How long it may be silent before the others regard it as dead.
     pub lease_duration: Duration,
-    /// It hands its shards over, and ends.
+    /// The replica hands its shards over, and ends.
     pub leaving: bool,
     version: u64,
 }

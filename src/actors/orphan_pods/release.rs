@@ -16,11 +16,11 @@ use crate::mutants::{Mutant, is};
 /// The state of a pod's Job, as a live read shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It exists, and is ours.
+    /// The Job exists, and is ours.
     Ours,
-    /// It exists, and is another controller's.
+    /// The Job exists, and is another controller's.
     Others,
-    /// It does not exist.
+    /// The Job does not exist.
     Gone,
 }
 
@@ -34,7 +34,7 @@ pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<
         match cx.reads.find_job(job).await {
             Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
                 return Ok(match cx.config.manages(job.managed_by.as_deref()) {
-                    // It counts nothing, and goes once its pods have gone.
+                    // The Job counts nothing, and goes once its pods have gone.
                     true if job.job.is_err() && job.deleting => Fate::Gone,
                     true => Fate::Ours,
                     false => Fate::Others,
@@ -183,12 +183,12 @@ impl OrphanRelease {
 
 /// The state of a pod that is to be released, as a live read or an answer shows it.
 enum Reread {
-    /// It is released, or does not exist.
+    /// The pod is released, or does not exist.
     Released,
-    /// It has another controller.
+    /// The pod has another controller.
     Adopted,
-    /// It has changed, which explains a conflict.
+    /// The pod has changed, which explains a conflict.
     Changed,
-    /// It has not changed, or was not read.
+    /// The pod has not changed, or was not read.
     Same,
 }

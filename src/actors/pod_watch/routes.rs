@@ -77,7 +77,7 @@ enum Phase {
     Listing,
     /// All changes up to this version are known; 0 for a version that is no number.
     Watching { version: u64, moved: Instant },
-    /// It was opened after this version to follow these streams. Until it begins, they go on.
+    /// The stream was opened after this version to follow these streams. Until it begins, they go on.
     Following { before: BTreeSet<StreamId>, after: u64 },
 }
 
@@ -137,7 +137,7 @@ impl Routes {
         self.streams.values().filter(|stream| matches!(stream.phase, Phase::Listing)).count() < MAX_LISTS
     }
 
-    /// This stream lists and watches these shards.
+    /// Records that this stream lists and watches these shards.
     pub(super) fn list(&mut self, id: StreamId, shards: &BTreeSet<ShardId>) {
         for shard in shards {
             if let Some(route) = self.routes.get_mut(shard) {
@@ -147,7 +147,7 @@ impl Routes {
         self.streams.insert(id, Stream { selects: shards.clone(), phase: Phase::Listing });
     }
 
-    /// This stream was opened after this version to follow others.
+    /// Records that this stream was opened after this version to follow others.
     pub(super) fn follow(&mut self, id: StreamId, before: BTreeSet<StreamId>, after: u64) {
         let selects = self.shown_by(&before);
         self.streams.insert(id, Stream { selects, phase: Phase::Following { before, after } });
@@ -336,7 +336,7 @@ impl Routes {
             if let Phase::Following { before, .. } = &mut other.phase
                 && before.contains(&id)
             {
-                // It follows nothing, and is closed.
+                // The other stream follows nothing, and is closed.
                 before.clear();
             }
         }

@@ -23,7 +23,7 @@ pub(super) struct Answers {
     unlabelled_reached: Option<u64>,
     /// When those are dropped that the watches have come to: they show no pod that was gone by then.
     tidying: Tidying,
-    /// They are tidied by a timer, too: there may be no more of them for long.
+    /// The timer that drops entries is set, since new entries may not come for long.
     is_timed: bool,
 }
 
@@ -119,7 +119,7 @@ mod tests {
         Pod { version, ..observed_pod(&pod(name, "j")).pod }
     }
 
-    /// It is deleted before it has the label, so the watch shows neither it nor its end.
+    /// The pod is deleted before it has the label, so the watch shows neither it nor its end.
     #[test]
     fn an_answer_is_forgotten_once_the_watch_has_come_to_it() {
         let mut answers = Answers::default();

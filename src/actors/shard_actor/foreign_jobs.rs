@@ -33,7 +33,7 @@ struct ForeignJob {
 enum Deletion {
     /// Nothing yet.
     Undecided,
-    /// It is deleted when this timer rings.
+    /// The Job is deleted when this timer rings.
     Awaited(Timer),
     /// Its deletion has been sent and not been answered.
     InFlight,

@@ -35,7 +35,7 @@ use crate::telemetry::traces::JobName;
 pub(super) struct JobEntry {
     /// The Job as last seen. Its actor starts from it. If it is left alone, it has no lists.
     seen: Arc<ObservedJob>,
-    /// It is left alone while it exists.
+    /// The Job is left alone while it exists.
     left_alone: bool,
     stage: Stage,
     /// The pauses between new actors: after panics, and while its author has it left alone again and again.
@@ -45,11 +45,12 @@ pub(super) struct JobEntry {
 }
 
 enum Stage {
-    /// It has an actor.
+    /// The Job has an actor.
     Active(Active),
-    /// It is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no longer exists.
+    /// The Job is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no
+    /// longer exists.
     Broken { leaving: bool },
-    /// It has finished and needs nothing until the timer rings.
+    /// The Job has finished and needs nothing until the timer rings.
     Passivated { timer: Option<Timer> },
 }
 
@@ -254,12 +255,12 @@ impl ShardActor {
     /// Records that a Job no longer exists.
     pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(id) {
-            // It holds no pods that would have to be released.
+            // A passivated Job holds no pods that would have to be released.
             Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
             Some(entry) => {
                 let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
-                // It adopts none, and a search that is refused for ever would keep it for ever.
+                // A gone Job adopts no pod, and a search that is always refused would keep the Job forever.
                 if self.chooses_pods(id) {
                     self.search_given_up(id);
                 }

@@ -494,7 +494,7 @@ mod tests {
         unseen.job_rebuilt(&b);
         assert_eq!(unseen.remove(&"4".into()), Some((b.clone(), false)));
         assert!(!unseen.hold_back(&b));
-        // It waits for no pod once it is gone.
+        // A Job waits for no pod once it is gone.
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"5".into()), Some((a, true)));

@@ -217,7 +217,7 @@ impl ShardActor {
             let is_meant = pod.job().is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
             if is_meant && !self.is_older(pod, begun) {
                 if self.is_hidden(pod) {
-                    // It gets its label back. Earlier events of the watch are older than this.
+                    // The pod gets its label back. Earlier events of the watch are older than this.
                     self.answered(&pod.pod, ctx);
                 }
                 self.route_pod(pod.clone(), ctx);

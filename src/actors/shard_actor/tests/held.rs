@@ -218,13 +218,13 @@ fn a_job_that_is_gone_before_its_list_turns_out_to_be_old_is_forgotten() {
 /// The fate of many pods of a tenant.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// They name a Job of another controller.
+    /// The pods name a Job of another controller.
     Others,
-    /// They name a Job of another controller, which goes. Their releases hang.
+    /// The pods name a Job of another controller, which goes. Their releases hang.
     Gone,
     /// Each names another Job. The reads of these hang.
     Unread,
-    /// They name a Job of another shard, and have the label of this one. Their labels hang.
+    /// The pods name a Job of another shard, and have the label of this one. Their labels hang.
     Strangers,
 }
 

@@ -16,7 +16,7 @@ pub(super) fn job_of(shard: u32) -> String {
     (0..).map(|number| format!("j{number}")).find(|uid| two().shard_of(uid) == ShardId(shard)).unwrap()
 }
 
-/// This one of two shards.
+/// Starts this shard, of two.
 pub(super) async fn of_two(id: ShardId, api: &TestApi, jobs: &[Value], pods: Vec<Value>) -> Shard {
     let cx = replica_with(api, BUILT_IN_CONTROLLER, |config| config.shards = two());
     Shard::start_as(id, cx, Fence::unlimited(), jobs, pods).await
