@@ -88,7 +88,7 @@ pub(crate) fn yaml(text: String, object: &impl serde::Serialize) -> serde_json::
 
 /// A writer of log lines that others have written a part of: each is one line, and shows all of its characters.
 ///
-/// Of escape sequences only those stay that set colours, and only where the formatter writes them, too.
+/// Escape sequences stay only if they set colours, and if the formatter writes colours, too.
 #[derive(Clone, Debug)]
 pub(super) struct Screened<W> {
     writer: W,

@@ -98,7 +98,7 @@ impl Repeats {
         (due, lines.values().any(|count| count.held_back > 0))
     }
 
-    /// Reports the counts when their time is over, for ever.
+    /// Reports the counts when their time is over. Never ends.
     pub(in crate::telemetry) async fn report(self) {
         loop {
             self.0.held_back.notified().await;

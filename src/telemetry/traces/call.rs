@@ -111,7 +111,7 @@ impl CallTrace {
         Self { trace, parent }
     }
 
-    /// Begins a request that leaves now. Of many alike, few get a span.
+    /// Begins a request that leaves now. If many are alike, few get a span.
     pub fn begin(&self, name: &'static str) -> CallSpan {
         let kept =
             |recorder: &&Recorder| CallCounts::kept(&recorder.calls.sent, name) || !recorder.exporting.thins;
