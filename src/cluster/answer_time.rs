@@ -30,7 +30,7 @@ const SHARES: usize = 16;
 struct Known {
     creations: [Quantile; SHARES],
     others: [Quantile; SHARES],
-    /// Of the others.
+    /// The quickest times of the others.
     quickest: Quickest,
     /// How long the last renewal of the replica's Leases took, and until when that counts.
     renewal: Option<(Duration, Instant)>,
@@ -228,9 +228,9 @@ mod tests {
         let some_quick = |number| if number % 500 == 0 { 5 } else { 200 };
         for (kind, most, took) in [
             (Kind::Other, true, some_quick as fn(u64) -> u64),
-            // Of a webhook that is asked about some pods.
+            // Times with a webhook that is asked about some pods.
             (Kind::Creation, false, some_quick),
-            // Of a webhook that is asked in one namespace of three.
+            // Times with a webhook that is asked in one namespace of three.
             (Kind::Other, false, |number| if number % 3 == 0 { 400 } else { 5 }),
             (Kind::Other, false, |_| 200),
             (Kind::Other, false, |number| 1 + number % 18),

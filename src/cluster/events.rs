@@ -134,7 +134,8 @@ impl Recorder {
         let (reason, message) = (short_word(&event.reason).into(), short(&event.message).into());
         let event = Event { reason, message, ..event };
         let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
-        // The sender makes room where a namespace has more than its share. Until it does, there are no more than twice as many.
+        // If a namespace has more than its share, the sender makes room. Until then, at most twice its share
+        // waits.
         let has_room = self.pending.send_if_modified(|pending| {
             let has_room = pending.of_namespace(&namespace, class) < 2 * class.share();
             if has_room {

@@ -113,8 +113,8 @@ const HELD_UP_SURELY: Duration = Duration::from_secs(10);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have in flight, however many other namespaces have Jobs.
 const FEWEST_WRITES: usize = 8;
-/// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. Where more Jobs wait, each may have
-/// fewer of them.
+/// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. If more Jobs
+/// wait, each may have fewer.
 const MOST_BY_FEWEST: usize = 8192;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight

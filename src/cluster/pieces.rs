@@ -14,7 +14,7 @@ pub(super) const LONGEST: usize = 16 << 20;
 #[error("{0} bytes are too long for an object")]
 pub(super) struct TooLong(u64);
 
-/// A length that is announced, if an object can be so long.
+/// An announced length, if an object can be that long.
 pub(super) fn checked(length: u64) -> Result<usize, TooLong> {
     usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or(TooLong(length))
 }

@@ -36,7 +36,7 @@ pub(super) struct ReadGate {
 pub(super) enum Length {
     /// [`SHORT_LIST`].
     Short,
-    /// As much as they need.
+    /// Without limit.
     Long,
 }
 

@@ -68,8 +68,8 @@ impl Class {
         }
     }
 
-    /// Most of them in one namespace. If it has more, its oldest are lost. Where all namespaces together have a capacity, one of
-    /// them may have all of it until others need room.
+    /// Most of them in one namespace. If it has more, its oldest are lost. If the share is the whole
+    /// capacity, one namespace may use all of it until others need room.
     pub(super) fn share(self) -> usize {
         match self {
             Self::Normal | Self::Warning => self.capacity(),

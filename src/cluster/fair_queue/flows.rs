@@ -51,8 +51,9 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         self.flows.is_empty()
     }
 
-    /// Adds an item. A flow that had none has the last turn. Where a flow would need more memory, its unwanted items are
-    /// dropped first, so they never take more than those that are wanted. Returns how many were dropped.
+    /// Adds an item. A flow that had none has the last turn. If a flow would need more memory, its
+    /// unwanted items are dropped first. So they never take more than the wanted ones. Returns how many
+    /// were dropped.
     pub(super) fn push(&mut self, flow: F, item: T, is_unwanted: impl Fn(&T) -> bool) -> usize {
         let Some(Flow { items, .. }) = self.flows.get_mut(&flow) else {
             self.enter(flow, self.last_turn(), VecDeque::from([item]));

@@ -91,7 +91,8 @@ pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
 impl WriteError {
     /// Whether something has decided against the write, and would again: no failure of the API server or network.
     pub fn is_lasting(&self) -> bool {
-        // Of an object that exists, only a proxy says that it does not find it: the API server's own word is `Gone`.
+        // For a write to an existing object, `NotFound` comes from a proxy: the API server's own 404 becomes
+        // `Gone`.
         !matches!(
             self,
             Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }

@@ -9,7 +9,7 @@
 //! small anyway. Only refusals to read anything more (429) make it smaller than it was at first.
 //!
 //! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time. If most
-//! namespaces get 429, all writes pause. Where [priority and
+//! namespaces get 429, all writes pause. If [priority and
 //! fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/) queues requests by
 //! namespace, one namespace is refused while others are served.
 //!

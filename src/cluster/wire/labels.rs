@@ -17,13 +17,13 @@ const KEPT_BYTES: usize = 8 << 10;
 /// The labels of an object, sorted by key. The labels are `key=value` lines in one string. Neither keys nor
 /// values can contain `=` or a line break, and a pod has only a few.
 ///
-/// Of an object with more than 8 KiB of them only those are kept that Job controllers set.
+/// If an object has more than 8 KiB of labels, only those that Job controllers set are kept.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     lines: Box<str>,
     /// Some are not kept.
     are_cut: bool,
-    /// Where the values lie that each reading of a pod is asked for several times.
+    /// Where the most requested values lie: each reading of a pod is asked for them several times.
     shard: Option<Span>,
     controller_uid: Option<Span>,
 }

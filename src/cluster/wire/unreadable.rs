@@ -14,7 +14,7 @@ use crate::job::uid::Uid;
 
 /// An object that was created, changed or deleted and that cannot be read, by its metadata.
 /// Only a live read, or the deletion that a watch of all objects shows, proves whether it
-/// exists. It must not be taken for one that is gone, nor may a gone one be kept.
+/// exists. It must not be taken for a gone object, and a gone one must not be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// `metadata.namespace`.

@@ -86,7 +86,7 @@ struct Admitted {
 
 struct Rules {
     admitted: Mutex<Admitted>,
-    /// Of the last connection.
+    /// The client certificate of the last connection.
     seen: Mutex<Option<CertificateDer<'static>>>,
     said: broadcast::Sender<&'static str>,
     /// Idle connections of before end.

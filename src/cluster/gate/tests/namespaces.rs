@@ -264,7 +264,7 @@ async fn the_writes_of_a_namespace_that_wait_are_bounded_however_many_jobs_it_ha
     }
 }
 
-/// Where one namespace has many Jobs and many others have one each, they are no more than they are.
+/// A namespace has many Jobs, and many others have one each: only the existing Jobs count.
 #[tokio::test(start_paused = true)]
 async fn the_pace_counts_no_more_jobs_than_there_are() {
     let config = GateConfig { qps: 50, ..GateConfig::default() };
@@ -339,7 +339,7 @@ fn refusing(refusals: usize, of: &'static str) -> World {
     })
 }
 
-/// Where priority and fairness queues requests by namespace, one is refused while others are served.
+/// If priority and fairness queues requests by namespace, one is refused while others are served.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_pauses_alone() {
     let world = refusing(1, "/bad/");
