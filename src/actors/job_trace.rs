@@ -32,7 +32,7 @@ pub struct Ownership {
     pub taken_over: Option<Timestamp>,
 }
 
-/// Records the trace of a Job. Where the Job is not traced it does nothing and holds nothing.
+/// Records the trace of a Job. If the Job is not traced, it does nothing and holds nothing.
 #[derive(Debug)]
 pub struct JobTracer(Option<Box<Story>>);
 

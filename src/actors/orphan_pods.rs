@@ -110,7 +110,8 @@ impl OrphanPods {
     /// unlabelled pods, too.
     pub fn consider(&mut self, pod: Box<ObservedPod>, shows_unlabelled: bool) {
         self.leave_other_jobs(&pod);
-        // The watch shows this shard all changes of such a pod, until it is gone. Of others, it may not.
+        // The watch shows this shard all changes of such a pod, until it is gone. It may not show all
+        // changes of other pods.
         let is_kept = self.places.keeper(&pod) == self.shard;
         let is_shown = shows_unlabelled || Kind::of(&pod) == Kind::Labelled;
         match &pod.controller {

@@ -67,7 +67,8 @@ impl PodPlaces {
         self.of_label(pod).is_some_and(|label| label != shard)
     }
 
-    /// The one shard that sees to a pod that no known Job has. Where the label names a shard, others may not see the pod.
+    /// The one shard that sees to a pod that no known Job has. If the label names a
+    /// shard, others may not see the pod.
     pub fn keeper(self, pod: &ObservedPod) -> ShardId {
         let by_owner = || self.home(pod).or_else(|| self.of_selected(pod));
         self.of_label(pod).or_else(by_owner).unwrap_or_else(|| self.of_uid(&pod.pod.uid))

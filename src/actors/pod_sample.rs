@@ -109,7 +109,7 @@ mod tests {
         let all = |of: std::ops::Range<usize>| of.collect::<Vec<_>>();
         // A small Job is shown whole.
         assert_eq!(shown(0, fine(0..40)), (all(0..24), all(24..40), 0));
-        // Of a large one the slowest stay, wherever they come.
+        // The slowest pods of a large Job stay, wherever they come.
         assert_eq!(shown(0, fine(0..1000)), (all(0..24), all(984..1000), 960));
         let falling = shown(24, fine((0..1000).rev()));
         assert_eq!((falling.0, falling.2), (vec![], 984));

@@ -124,7 +124,8 @@ impl ReplicaProbe {
         let leases = self.lease_manager.board().read();
         let mut overview = overview::of_leases(&self.config, &leases, &view, self.boot_clock.now());
         overview.gates.push(overview::gate(&self.config, &self.metrics));
-        // Of very many Jobs it takes a while, and heartbeats leave from these threads.
+        // A selection from very many Jobs takes a while, and heartbeats leave from these
+        // threads.
         let selected = tokio::task::spawn_blocking(move || overview::select(&jobs, &query)).await;
         let Ok((jobs, by_shard)) = selected else { return overview };
         for shard in &mut overview.shards {

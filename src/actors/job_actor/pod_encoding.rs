@@ -7,8 +7,8 @@ use crate::cluster::reads::PodSpecReading;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 
-/// Pods that are created in JSON before the spec of a Job's pods is read in protobuf. With no more than these left, it is
-/// not read.
+/// Pods that are created in JSON before the spec of a Job's pods is read in protobuf. If at most
+/// this many are left, the spec is not read.
 const FEW: usize = 16;
 
 /// The state of the choice between JSON and protobuf.

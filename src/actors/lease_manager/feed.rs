@@ -19,7 +19,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Of the Leases that this codec reads; none is known yet.
+    /// A feed of the Leases that this codec reads, without known Leases.
     pub(super) fn new(codec: LeaseCodec) -> Self {
         Self { codec, known: BTreeMap::new(), relist: Relist::default() }
     }

@@ -53,7 +53,8 @@ impl Listing {
         }
     }
 
-    /// A heartbeat was stored after a silence. Where every heartbeat takes long, so does a list: it is not begun again.
+    /// A heartbeat was stored after a silence. If every heartbeat takes long, so does a
+    /// list: a list in progress is not begun again.
     fn silence_ended(&mut self) {
         self.doubt = self.doubt.or((!self.is_awaited).then_some(Doubt::Leases));
     }

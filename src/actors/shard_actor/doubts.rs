@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(waiting[..10], all[50..]);
     }
 
-    /// Tenants may keep lists in progress at all times, and one of them for ever.
+    /// Tenants may keep lists in progress at all times, and one of them forever.
     #[tokio::test(start_paused = true)]
     async fn pods_are_remembered_as_shown_only_as_long_as_a_list_may_show_them_as_they_were() {
         for lasts in [Duration::from_secs(2), 100 * LONGEST_LIST] {

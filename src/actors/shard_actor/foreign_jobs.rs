@@ -1,5 +1,5 @@
-//! Jobs of other controllers. Where this one stands in for Kubernetes' TTL controller, the
-//! shard deletes them, too, once they have outlived their TTL. It does not touch them
+//! Jobs of other controllers. If this controller stands in for Kubernetes' TTL controller,
+//! the shard deletes them, too, once they have outlived their TTL. It does not touch them
 //! otherwise, and they have no actor.
 
 use std::collections::hash_map::Entry;

@@ -87,8 +87,8 @@ impl ShardActor {
         }
     }
 
-    /// Watches unlabelled pods if a Job has a selector of its own, from when all Jobs are known. Also one that has finished
-    /// may have pods that are to be deleted or to lose their finalizer.
+    /// Watches unlabelled pods if a Job has a selector of its own, from when all Jobs are known. A
+    /// finished Job may also have pods that are to be deleted or to lose their finalizer.
     pub(super) fn watch_unlabelled(&mut self, ctx: &Context<Self>) {
         let is_needed = || self.jobs.keys().any(|job| self.chooses_pods(job));
         if self.pod_feed.is_new() || self.watches_unlabelled() || !is_needed() {

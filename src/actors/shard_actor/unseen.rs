@@ -154,7 +154,7 @@ pub(super) struct Shown {
     found: Option<Box<ObservedPod>>,
 }
 
-/// A pod of a Job of which the watch may show neither changes nor the end.
+/// A pod of a Job whose changes and end the watch may not show.
 pub(super) struct Unwatched {
     job: JobId,
     version: u64,

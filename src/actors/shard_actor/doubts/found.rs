@@ -185,8 +185,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the watch may only be
-    /// behind, the Job looks again.
+    /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the
+    /// watch may merely be behind, the Job waits for another list.
     fn is_overdue(&mut self, job: &JobId, pods: &[Uid], to_show: bool, ctx: &mut Context<Self>) -> bool {
         if self.doubts.missed.is_overdue(job, pods, TokioInstant::now()) {
             return true;

@@ -2,7 +2,8 @@
 //! actor of the Job ends, and its pods keep their finalizers, so that all of them are counted once the
 //! Job is served again. Then it is rebuilt, as after a panic.
 //!
-//! Where such a Job is being deleted, an actor releases its pods uncounted. From then on it is never served again.
+//! If such a Job is being deleted, an actor releases its pods uncounted. From then on the Job is never
+//! served again.
 
 use std::sync::Arc;
 

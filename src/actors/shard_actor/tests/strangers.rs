@@ -155,7 +155,7 @@ fn a_pod_whose_label_names_no_shard_or_its_jobs_keeps_it() {
     }
 }
 
-/// A webhook changes it back, for ever.
+/// A webhook changes it back, forever.
 #[test]
 fn a_pod_that_comes_back_is_labelled_with_pauses() {
     run(async {
