@@ -1,5 +1,5 @@
 //! Deliberately broken variants of the controller: plausible mistakes, each of which the simulator must
-//! catch. What it does not see broken, it does not check.
+//! catch. A mutant that survives shows a promise that the simulator does not check.
 //!
 //! A mark in the code is one line that asks [`is`]. Without the cargo feature `test-hooks`, which no
 //! released program has, the answer is always no, and the mark compiles to nothing.
@@ -21,7 +21,7 @@ macro_rules! mutants {
                 match self { $(Self::$mutant => stringify!($mutant),)* }
             }
 
-            /// What is broken, in a sentence.
+            /// Describes the fault in one sentence.
             pub fn what(self) -> &'static str {
                 match self { $(Self::$mutant => $what.trim_ascii(),)* }
             }
@@ -50,7 +50,7 @@ mutants! {
     /// A failed pod that is being deleted loses its finalizer uncounted.
     DeletedFailureUncounted,
 
-    // What is known of our own writes.
+    // Knowledge of our own writes.
     /// A status is believed when it is sent, not when it is acknowledged.
     StatusBelievedWhenSent,
     /// A status under way is forgotten: the next look writes it again.
@@ -68,7 +68,7 @@ mutants! {
     /// Refused requests are repeated at once.
     NoBackoff,
 
-    // What is known of others.
+    // Knowledge of what others change.
     /// DELETED events of pods are ignored.
     DeletedPodIgnored,
     /// DELETED events of Jobs are ignored.

@@ -1,6 +1,6 @@
-//! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the matter:
-//! the pod is read again, and tried again while that has a purpose. Nor does a success, as long as the pod does not show it:
-//! webhooks admit what we write and undo it.
+//! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the
+//! matter: the pod is read again, and tried again while that has a purpose. Nor does a success, as long as
+//! the pod does not show it: webhooks admit our writes and undo them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl Requests {
         match self.attempt_adoption(orphan).await {
             Ok(attempt) => attempt,
             Err(WriteError::Fenced) if self.fence.is_closed() => AdoptionAttempt::PodGone,
-            // The fence may be extended, and nobody else adopts the pod until then.
+            // The fence may be extended, and no other Job adopts the pod until then.
             Err(WriteError::Fenced) => AdoptionAttempt::Refused(Refusal::Unknown),
             Err(refusal) => {
                 log_job!(warn, self.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
@@ -61,7 +61,7 @@ impl Requests {
         let job = self.cx.reads.get_job(self.job.namespace(), self.job.name()).await.map_err(unread)?;
         match self.claimant(job.as_deref())? {
             Claimant::Manages => {}
-            // Nobody else looks at the pod while the Job may adopt it.
+            // Only this task looks at the pod while the Job may adopt it.
             other => {
                 let left = self
                     .cx
@@ -106,7 +106,7 @@ impl Requests {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
                     if orphan.held && found.pod.is_done() {
-                        // It has been counted meanwhile.
+                        // The pod has been counted meanwhile.
                         adoption.finalizer = None;
                     }
                 }
@@ -116,7 +116,8 @@ impl Requests {
         }
     }
 
-    /// What the Job of a live read may do with pods. One of an unknown completion mode says nothing of that.
+    /// The rights of a Job over pods, as a live read shows it. An unknown completion mode says nothing about
+    /// them.
     fn claimant(&self, job: Option<&ObservedJob>) -> Result<Claimant, WriteError> {
         match job.filter(|job| job.uid == *self.job.uid()).map(|job| &job.job) {
             None => Ok(Claimant::Leaves),
@@ -125,8 +126,8 @@ impl Requests {
         }
     }
 
-    /// The outcome that a live read of the pod shows after a refusal: the pod may be ours after all, or no longer
-    /// be there to adopt.
+    /// The outcome that a live read of the pod shows after a refusal. The pod may be ours after all, or no
+    /// longer be there to adopt.
     async fn after_refusal(&self, pod: &PodRef, refusal: &WriteError) -> AdoptionAttempt {
         let Ok(found) = self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await else {
             return AdoptionAttempt::Refused(Refusal::Unknown);
@@ -156,7 +157,7 @@ impl Requests {
     fn attempt_release(self: &Arc<Self>, pod: PodRef, version: u64, mut backoff: ApiBackoff, begun: Begun) {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
-        // It goes on when the actor ends: the next one does not begin what has begun.
+        // The release goes on when the actor ends: the next one does not begin the release again.
         let right = self.fence.whole();
         let order = Order { fence: right.clone(), ..self.order(Priority::Finalizer) };
         let this = self.clone();
@@ -168,7 +169,7 @@ impl Requests {
                 Ok(Answer::Gone) => return,
                 Ok(_) => {}
                 Err(WriteError::Fenced) if right.is_closed() => return,
-                // Somebody has changed the pod meanwhile. It is read again.
+                // The pod has changed meanwhile. It is read again.
                 Err(WriteError::Conflict(_)) => {}
                 Err(refusal) => log_job!(
                     warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
@@ -200,7 +201,8 @@ impl Requests {
         found.filter(|found| to_release(found)).map(|found| found.pod.version)
     }
 
-    /// Whether requests may still be sent: the next owner of a shard that is drained begins anew.
+    /// Whether requests may still be sent. After a drain, the next owner of the shard starts from the
+    /// cluster.
     fn may_go_on(&self) -> bool {
         !self.in_flight.is_closed()
     }

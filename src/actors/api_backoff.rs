@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// Pauses that double from the first to the longest, without end. Each is shortened by up to a half, by chance, so
-/// that what has failed together is not tried again together.
+/// Pauses that double from the first to the longest, without end. Each is shortened by up
+/// to a half, by chance, so that requests that failed together are not tried again
+/// together.
 #[derive(Debug)]
 pub struct ApiBackoff {
     delays: ExponentialBackoff,

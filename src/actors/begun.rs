@@ -1,4 +1,4 @@
-//! What a Job has begun for a pod and must not begin again before it has ended.
+//! Requests of Jobs in flight for pods: each must end before the same is sent again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
 //! Whether the watch of Jobs has come as far as the claim on a shard.
 //!
-//! A replica that claims a shard knows its Jobs from a watch that has gone on meanwhile, and may be behind. What it has yet
-//! to show may be the last thing that the predecessor did: count a pod that is gone by now. So a Job whose shard has not
-//! caught up is read before it gets pods.
+//! A replica that claims a shard knows its Jobs from a watch that has gone on meanwhile, and may
+//! be behind. The events that it has not shown may include the predecessor's last write: it may
+//! have counted a pod that is gone by now. So a Job whose shard has not caught up is read before
+//! it gets pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::sharding::ShardId;
 pub struct CaughtUp(Arc<AtomicBool>);
 
 impl CaughtUp {
-    /// Takes in that they have been. All of them were handed on before.
+    /// Records that they have been. All of them were handed on before.
     pub fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether they have been. It must be asked before a Job looks at what was handed on to it.
+    /// Whether they have been. It must be asked before a Job looks at the changes that were
+    /// handed on to it.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -31,17 +33,19 @@ impl CaughtUp {
 pub struct CatchUp(BTreeMap<ShardId, u64>);
 
 impl CatchUp {
-    /// Takes in that a shard was claimed. Leases and Jobs are in one etcd, whose versions grow with each write.
+    /// Records that a shard was claimed. Leases and Jobs are in one etcd, whose versions grow
+    /// with each write.
     pub fn claimed(&mut self, shard: ShardId, version: u64) {
         self.0.insert(shard, version);
     }
 
-    /// Takes in that a shard is no longer ours.
+    /// Records that a shard is no longer ours.
     pub fn left(&mut self, shard: ShardId) {
         self.0.remove(&shard);
     }
 
-    /// Takes in that the watch has shown everything before `version`. Returns the shards that have caught up by that.
+    /// Records that the watch has shown everything before `version`. Returns the shards that have
+    /// caught up by that.
     pub fn shown(&mut self, version: u64) -> Vec<ShardId> {
         let caught_up = self.0.iter().filter(|(_, claimed)| **claimed <= version);
         let caught_up: Vec<ShardId> = caught_up.map(|(shard, _)| *shard).collect();

@@ -25,7 +25,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Those of this host.
+    /// The clocks of this host.
     pub fn of_this_host() -> Self {
         Self { wall: Arc::new(SystemClock), boot: Arc::new(SystemBootClock::default()) }
     }
@@ -51,35 +51,35 @@ impl Clock for SystemClock {
 const SLOWED: u32 = 10;
 /// Smaller differences between the two clocks are no steps: they are not read at the same instant.
 const STEP: SignedDuration = SignedDuration::from_secs(1);
-/// Nobody takes a good clock back by more than this: the time before was wrong.
+/// A good clock is not set back by more than this: the time before was wrong.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// A time of day for those who wait until a time, and for those who compare it with times that others have written.
+/// Wall clock for deadlines and for API timestamps. Its time does not jump back on small corrections.
 ///
 /// - A clock that is set ahead is followed at once.
-/// - What was gained by that is given back at once when the clock is taken back: the step ahead was a mistake. So is all of a
-///   step back of more than an hour, as after the start of a machine whose clock was wrong by a year.
-/// - After another step back, time passes a tenth slower until the time of day has caught up. What waits until a time
-///   would else wait for as long again as the clock was set back.
+/// - A step ahead that is taken back was a mistake, so its gain is given back at once. A step back of
+///   more than an hour is followed at once, as after a start with a clock that was wrong by a year.
+/// - After another step back, time passes a tenth slower until the time of day has caught up. Otherwise
+///   a wait until a time would last longer by as much as the clock was set back.
 ///
-/// So the time that is shown is ahead of the time of day by the last steps back at most. It goes backwards only to leave a
-/// time that was wrong. A wait that began before the wrong step ends when it should; one that began
-/// after it would end too late, so whoever keeps the beginning of a wait takes one that is in the future for over
-/// ([`Retry::waits`](crate::job::retry::Retry::waits)).
+/// So the time that is shown is ahead of the time of day by the last steps back at most. It goes
+/// backwards only to leave a time that was wrong. A wait that began before the wrong step ends when it
+/// should. A wait that began after it would end too late: if its beginning is in the future, treat it as
+/// over ([`Retry::waits`](crate::job::retry::Retry::waits)).
 #[derive(Debug)]
 pub struct SteadyClock {
     clocks: Clocks,
     last: Mutex<Reading>,
 }
 
-/// What a steady clock has last read, and shown.
+/// The last reading of a steady clock, and the time it showed.
 #[derive(Debug)]
 struct Reading {
     wall: Timestamp,
     boot: Instant,
     /// By how much the time shown is ahead of the time of day; never negative.
     ahead: SignedDuration,
-    /// What the time shown has gained by steps ahead that were not taken back.
+    /// Gain of the shown time by steps ahead that were not taken back.
     gained: SignedDuration,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
     use crate::cluster::boot_clock::AwakeClock;
 
-    /// A time of day that is set ahead by so many seconds.
+    /// A time of day that is set ahead by this many seconds.
     #[derive(Debug)]
     struct Set(Instant, AtomicI64);
 
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// A steady clock over one of the host that is ahead by so many seconds, and the way to set that.
+    /// A steady clock over a host clock that is ahead by this many seconds, and the way to set that.
     fn steady(ahead: i64) -> (SteadyClock, Arc<Set>) {
         let wall = Arc::new(Set(Instant::now(), AtomicI64::new(ahead)));
         (SteadyClock::new(Clocks { wall: wall.clone(), boot: Arc::new(AwakeClock) }), wall)
@@ -178,9 +178,9 @@ mod tests {
             (0, vec![YEAR, 0], 0),
             (0, vec![3_600, 1_800, 0], 0),
             (YEAR, vec![0], 0),
-            // What was wrong from the start, and little, is not told from a mistake.
+            // A small error from the start looks like a mistake.
             (60, vec![0], 60),
-            // Only what was gained: the rest stays for a while.
+            // Only the gain is given back: the rest stays for a while.
             (0, vec![3_600, -60], 0),
             // A step ahead that takes back a step back gains nothing.
             (3_600, vec![0, 3_600, 0], 3_600),

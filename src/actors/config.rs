@@ -40,9 +40,9 @@ pub struct ControllerConfig {
     pub listen: Option<SocketAddr>,
     /// The certificate of the HTTP pages; without one they are served in clear.
     pub tls: Option<TlsFiles>,
-    /// Who may read `/metrics`.
+    /// The readers of `/metrics`.
     pub metrics_access: MetricsAccess,
-    /// Who may read `/` and `/debug`.
+    /// The readers of `/` and `/debug`.
     pub debug_access: DebugAccess,
     /// Writes per second; 0: no limit.
     pub kube_api_qps: u32,
@@ -83,25 +83,25 @@ pub struct ControllerConfig {
     pub test_hooks: super::test_hooks::TestHooks,
 }
 
-/// Who may read `/metrics`.
+/// The rule for reading `/metrics`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAccess {
-    /// Everybody who reaches the port.
+    /// Every client that reaches the port.
     #[default]
     Everyone,
-    /// Who sends the bearer token of a user with the right to `get` the path.
+    /// Clients that send the bearer token of a user with the right to `get` the path.
     Authorized,
 }
 
-/// Who may read `/` and `/debug`.
+/// The rule for reading `/` and `/debug`.
 #[derive(Clone, Debug, Default)]
 pub enum DebugAccess {
     /// Processes of this host, `kubectl port-forward` included.
     #[default]
     Loopback,
-    /// Who sends this secret as a bearer token.
+    /// Clients that send this secret as a bearer token.
     Secret(Secret),
-    /// Who sends the bearer token of a user with the right to `get` the path.
+    /// Clients that send the bearer token of a user with the right to `get` the path.
     Authorized,
     /// Nobody.
     Off,

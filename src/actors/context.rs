@@ -33,7 +33,7 @@ use crate::telemetry::metrics::Metrics;
 /// Labels, adoptions and releases of single pods that are attempted at the same time in a namespace. A tenant may need one for
 /// each of its pods.
 const POD_WRITES: usize = 32;
-/// Lists of pods for Jobs with selectors of their own that are under way, or rest, in a namespace.
+/// Lists of pods for Jobs with selectors of their own that are in progress, or rest, in a namespace.
 const SELECTED_LISTS: usize = 2;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -86,9 +86,9 @@ pub struct ReplicaServices {
     pub rereads: Rereads,
     /// When pods may be labelled again, by whichever part of the replica.
     pub label_pauses: Pauses,
-    /// When the API server is seen to show another history, all watches begin anew.
+    /// If the API server shows another history, all watches start again with a list.
     pub rewinds: Rewinds,
-    /// What panics here ends the replica.
+    /// A panic here ends the replica.
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
@@ -174,7 +174,7 @@ impl ReplicaContext {
         Self { services: Arc::new(services), reads }
     }
 
-    /// A decoder that keeps of Jobs what this replica needs.
+    /// A decoder that keeps the parts of Jobs that this replica needs.
     pub fn job_decoder(&self) -> JobDecoder {
         job_decoder(&self.config)
     }

@@ -1,4 +1,4 @@
-//! One controller replica: its threads, its actors and the services that they share.
+//! A controller replica: its threads, its actors and the services that they share.
 //!
 //! Actors run on arbiters, threads of their own ([`super::threads`]). Shards are spread over them; the first
 //! also runs the replica's own actors. Watches, decoding and requests run on the tokio runtime that the
@@ -40,7 +40,7 @@ const NORMAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// ... and then to step down as the replica that looks for stripped pods.
 const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One running controller replica.
+/// A running controller replica.
 pub struct Controller {
     system: System,
     thread: JoinHandle<()>,
@@ -77,7 +77,7 @@ pub enum ControllerError {
     /// The actors ended by themselves, or before they began.
     #[error("the actors are gone")]
     Actors,
-    /// Something that the whole replica depends on has panicked. Another process begins anew.
+    /// Something that the whole replica depends on has panicked. A new process takes its place.
     #[error("{0} has panicked; its shards go to other replicas when the Lease expires")]
     Panicked(&'static str),
     /// The replica must not run on this cluster.
@@ -124,7 +124,7 @@ impl Controller {
                 Ok::<_, io::Error>((System::current(), Actors::start(of_actors, progress)?))
             });
             let runs = actors.is_ok();
-            // If this fails, nobody is left who could stop the actors.
+            // If this fails, no caller is left who could stop the actors.
             if started.send(actors).is_ok() && runs {
                 // The exit code of a system is for programs that consist of one.
                 let _ = runner.run();
@@ -163,7 +163,7 @@ impl Controller {
     /// ended.
     pub async fn ready(&self) {
         let mut view = self.lease_manager.view();
-        // It fails only when the lease manager is gone, which ends the replica.
+        // The wait fails only when the lease manager is gone, which ends the replica.
         let _ = view.wait_for(|view| view.phase != ReplicaPhase::Starting).await;
     }
 
@@ -180,7 +180,7 @@ impl Controller {
             match ended.map(|view| view.phase) {
                 Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
                 Ok(_) => ControllerError::Actors,
-                // The lease manager is gone, for a reason that is told next.
+                // The lease manager is gone, for a reason that is reported next.
                 Err(_) => std::future::pending().await,
             }
         };
@@ -201,13 +201,13 @@ impl Controller {
         self.replica.send(DescribeAll).await.unwrap_or_default()
     }
 
-    /// Stops: waits for the answers of requests in flight, releases all shards, and ends. What was not sent yet is
-    /// left to the next owners.
+    /// Stops: waits for the answers of requests in flight, releases all shards, and ends. Unsent requests
+    /// are left to the next owners.
     pub async fn shutdown(self) {
         let mut view = self.lease_manager.view();
         self.lease_manager.progress().report(ShardProgress::Leave);
         let flushed = async {
-            // It fails only when the lease manager is gone.
+            // The wait fails only when the lease manager is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
             self.recorder.flush_reports(NORMAL_EVENTS_TIMEOUT).await;

@@ -54,17 +54,18 @@ impl From<WriteError> for GangError {
 
 /// An object of the gang.
 enum Found<T> {
-    /// It existed before.
+    /// The object existed before.
     Existing(T),
-    /// It was created now.
+    /// The object was created now.
     Made(T),
     /// There is none, and none must be created.
     Nothing,
 }
 
 impl Requests {
-    /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup is invalid runs without a gang. Whatever else
-    /// is refused is tried again: a webhook may be starting, and one of several API servers may not serve the API yet.
+    /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup is invalid runs without a
+    /// gang. Any other refusal is tried again: a webhook may be starting, and one of several API servers
+    /// may not serve the API yet.
     ///
     /// A list may wait for its turn for long. The request ends with the right to create pods, as when the Job is gone.
     pub fn ensure_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
@@ -115,7 +116,7 @@ impl Requests {
             Found::Nothing => return Ok(None),
         };
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
-        // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
+        // A Job that has its Workload gets a new PodGroup if the old one was deleted.
         let request = GangRequest::Ensure;
         let is_candidate = |group: &_| names_workload(group, &workload);
         let decoder = PodGroupDecoder;
@@ -125,9 +126,10 @@ impl Requests {
         }
     }
 
-    /// An object of the Job's namespace: the one that `choose` picks among the first candidates, or a new one. If the name is taken, the
-    /// list is read once more: after a lost answer it shows the very object that we wanted; otherwise the
-    /// name belongs to something else, and the Job has no such object.
+    /// An object of the Job's namespace: the one that `choose` picks among the first candidates, or a new
+    /// one. If the name is taken, the list is read once more. After a lost answer it shows the very
+    /// object that we wanted. Otherwise the name belongs to something else, and the Job has no such
+    /// object.
     async fn find_or_make<D: Decoder>(
         &self,
         decoder: &D,

@@ -3,9 +3,9 @@
 //! A Job of 100,000 pods gets 100,000 pod events and answers in between, and must not get as many messages.
 //! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
-//! Of what the actor follows, only the newest state waits: whoever changes it faster than the actor works makes nothing grow.
-//! Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later one makes unnecessary. An inbox
-//! that has [`MANY`] left is urgent: its actor does not rest.
+//! Of the object that the actor follows, only the newest state waits. However often it changes, the inbox
+//! does not grow. Of a pod, a few readings may wait: once there are [`SOME`] inputs, those go that a later
+//! one makes unnecessary. An inbox that has [`MANY`] left is urgent: its actor does not rest.
 //!
 //! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
 //! due.
@@ -35,7 +35,8 @@ pub trait Input {
 pub enum Replaces<'a> {
     /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
     Shows(&'a Uid, u64),
-    /// None. It is the end of an object, which must be handled between what was shown before and what is shown after.
+    /// None. It is the end of an object, which must be handled between the earlier readings and the later
+    /// ones.
     Ends(&'a Uid),
     /// None. It is a boundary for all objects, such as the end of a list.
     Divides,
@@ -65,15 +66,15 @@ struct Shared<T> {
 }
 
 struct Contents<T> {
-    /// `None` in place of an input that a later one has replaced.
+    /// Absent if a later input has replaced it.
     items: VecDeque<Option<T>>,
     /// Which of them the next list replaces.
     list: Option<usize>,
-    /// With so many items, it is time to tidy up.
+    /// The number of items at which the inbox is tidied.
     tidy_at: usize,
     /// The actor must not wait with them.
     urgent: bool,
-    /// The newest state of what the actor follows.
+    /// The newest state of the object that the actor follows.
     latest: Option<T>,
     /// When the first of the watch events among them arrived.
     event: Option<Instant>,
@@ -81,7 +82,7 @@ struct Contents<T> {
     woken_at: Option<Instant>,
     /// Promises that are neither kept nor dropped.
     due: usize,
-    /// Nobody takes inputs any more.
+    /// The inbox accepts no more inputs.
     closed: bool,
 }
 
@@ -92,7 +93,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Input> Contents<T> {
-    /// Drops what later inputs make unnecessary, once there are many.
+    /// Drops inputs that later inputs make unnecessary, once there are many.
     fn tidy(&mut self) {
         if self.items.len() < self.tidy_at {
             return;
@@ -200,7 +201,7 @@ impl<T: Input> Inbox<T> {
             return;
         }
         if self.shared.woken.swap(true, Ordering::AcqRel) {
-            // It may have been woken when it rested.
+            // The actor may have been woken when it rested.
             let wakes = contents.urgent && !was_urgent;
             drop(contents);
             if wakes {
@@ -216,7 +217,7 @@ impl<T: Input> Inbox<T> {
         self.wake();
     }
 
-    /// Puts in what a watch event showed that arrived at `arrived`.
+    /// Puts in an input from a watch event that arrived at `arrived`.
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
             contents.items.push_back(Some(item));
@@ -235,8 +236,8 @@ impl<T: Input> Inbox<T> {
         });
     }
 
-    /// Puts in the newest state of what the actor follows, as a watch event showed it that arrived at `arrived`, in place of
-    /// an earlier one that has not been taken.
+    /// Puts in the newest state of the object that the actor follows, in place of an earlier one that still
+    /// waits. A watch event showed that state, and arrived at `arrived`.
     pub fn put_latest(&self, item: T, arrived: Instant) {
         self.change(|contents| {
             contents.latest = Some(item);
@@ -244,7 +245,7 @@ impl<T: Input> Inbox<T> {
         });
     }
 
-    /// Puts in an input with which the actor must not wait: somebody else waits for what it holds.
+    /// Puts in an input with which the actor must not wait: others wait for the resource that it holds.
     pub fn push_urgent(&self, item: T) {
         self.change(|contents| {
             contents.items.push_back(Some(item));
@@ -296,7 +297,8 @@ impl<T: Input> Inbox<T> {
         self.take_some(usize::MAX).inputs
     }
 
-    /// Takes so many inputs, in order, after the newest state. If more are left, the actor is to take them without being woken.
+    /// Takes this many inputs, in order, after the newest state. If more are left, the actor is to take
+    /// them without being woken.
     pub fn take_some(&self, most: usize) -> Taken<T> {
         let mut contents = self.contents();
         let taken = most.min(contents.items.len());
@@ -307,7 +309,7 @@ impl<T: Input> Inbox<T> {
             contents.items = VecDeque::new();
         }
         contents.list = contents.list.and_then(|list| list.checked_sub(taken));
-        // Also where less is taken than comes, what waits has a bound.
+        // The waiting inputs have a bound even if fewer are taken than come.
         contents.tidy_at = SOME.max(contents.tidy_at.saturating_sub(taken).min(2 * left));
         contents.urgent &= left > 0;
         self.shared.woken.store(left > 0, Ordering::Release);
@@ -325,7 +327,7 @@ impl<T: Input> Inbox<T> {
 /// Inputs that an actor has taken.
 #[derive(Debug)]
 pub struct Taken<T> {
-    /// They, in order.
+    /// The inputs, in order.
     pub inputs: Vec<T>,
     /// When the first of the watch events among them arrived.
     pub event: Option<Instant>,
@@ -336,7 +338,7 @@ pub struct Taken<T> {
 /// An input that is due. Dropped, it is due no longer.
 #[derive(Debug)]
 pub struct Promise<T: Input> {
-    /// `None` once it is kept.
+    /// Absent once it is kept.
     inbox: Option<Inbox<T>>,
 }
 

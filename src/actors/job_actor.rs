@@ -40,7 +40,7 @@ use crate::job::state::JobState;
 use crate::job::status::JobStatus;
 use crate::mutants::{Mutant, is};
 
-/// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
+/// Pause after a reconciliation, so that inputs that come in a stream are applied together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
 /// The inbox is no longer empty.
@@ -48,12 +48,12 @@ const DEBOUNCE: Duration = Duration::from_millis(2);
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// Decide nothing more. Answers to requests in flight are still taken in.
+/// Decide nothing more. Answers to requests in flight are still applied.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct DrainJob;
 
-/// Take in the inputs that have come, and end.
+/// Apply the inputs that have come, and end.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Halt;
@@ -100,7 +100,7 @@ pub struct JobActor {
     notice: EndNotice,
 }
 
-/// Notifies the shard when the actor is dropped, for whatever reason.
+/// Notifies the shard when the actor is dropped, for any reason.
 struct EndNotice {
     requests: Arc<Requests>,
     reason: ExitReason,
@@ -110,7 +110,7 @@ struct EndNotice {
 impl Drop for EndNotice {
     fn drop(&mut self) {
         if self.reason != ExitReason::Passivated {
-            // What still comes, such as the turn of a status, is for nobody.
+            // Later inputs, such as the turn of a status, have no receiver.
             drop(self.requests.inbox.close());
             self.requests.creations.current().withdraw();
         }

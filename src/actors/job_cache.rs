@@ -61,7 +61,7 @@ impl JobCache {
         self.shards.get(&self.config.shards.shard_of(&uid.to_string()))?.jobs.get(uid)
     }
 
-    /// Takes in a Job. Returns it as it is kept, with its shard.
+    /// Inserts a Job. Returns it as it is kept, with its shard.
     pub fn insert(&mut self, mut job: Arc<ObservedJob>) -> (ShardId, Arc<ObservedJob>) {
         let id = self.config.shards.shard_of(&job.uid.to_string());
         self.mark(&job.uid);
@@ -399,7 +399,7 @@ mod tests {
             Arc::new(ControllerConfig { controller_name: "a/b".into(), ..ControllerConfig::default() });
         let mut cache = JobCache::new(config.clone(), LoadBoard::new(config.shards));
         let job = large("a", "n", 100_000, "X");
-        // Somebody else may have it, too.
+        // Another holder may share it.
         let _shared = job.clone();
         assert_eq!(lists(&cache.insert(job).1), 0);
     }

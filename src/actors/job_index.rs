@@ -12,8 +12,9 @@ use crate::job::selector::{Operator, Requirement, Selector};
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
-/// [Cost](Selector::cost) of the selectors that are tried for one pod. A namespace that has more Jobs with selectors of their own shares it
-/// among them: those that are left out adopt what their own list shows, but not what appears later.
+/// [Cost](Selector::cost) of the selectors that are tried for one pod. If a namespace has more Jobs with
+/// selectors of their own, they share this cost. Jobs that are left out adopt the pods in their own list,
+/// but not pods that appear later.
 const TRIED: usize = 2 << 10;
 
 /// Jobs by UID, and the few with a selector of their own (`manualSelector`).
@@ -58,8 +59,8 @@ impl<'a> Owner<'a> {
         Self { job, selector, adopts }
     }
 
-    /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it, and its own pods
-    /// lack the label that lists and watches of Jobs' pods go by.
+    /// Whether the selector does not require the Job's own UID. Then pods older than the Job may match it,
+    /// and its own pods lack the label that lists and watches of Jobs' pods select by.
     pub fn chooses_pods(&self) -> bool {
         !self.selector.requirements.iter().any(|requirement| self.is_own_uid(requirement))
     }
@@ -80,7 +81,7 @@ impl<'a> Owner<'a> {
 }
 
 impl JobIndex {
-    /// Takes in a Job.
+    /// Inserts a Job.
     pub fn insert<'a>(&self, owner: impl Into<Owner<'a>>) {
         let owner = owner.into();
         let (job, chooses_pods) = (owner.job.clone(), owner.chooses_pods());

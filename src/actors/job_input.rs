@@ -15,12 +15,12 @@ use crate::job::uid::{Uid, UidSet};
 /// Where a list of the pods of a Job comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListOrigin {
-    /// A live list of all pods of the Job, whatever labels they have: what it does not show does not exist.
+    /// A live list of all pods of the Job, with any labels: pods that it does not show do not exist.
     Live,
     /// The shard's list.
     Shard,
-    /// What the shard remembers: its list was complete before the Job could be told. It lacks pods that have ended and
-    /// have no finalizer.
+    /// The shard's memory: its list was complete before the Job could get it. It lacks pods that have ended
+    /// and have no finalizer.
     Memory,
 }
 
@@ -44,7 +44,7 @@ pub enum JobInput {
     PodsListed {
         /// The Job's pods in it.
         listed: UidSet,
-        /// Its version: what came later may not be in it.
+        /// Its version: later changes may not be in it.
         version: u64,
         /// Where it comes from.
         origin: ListOrigin,
@@ -92,7 +92,7 @@ pub enum JobInput {
     },
     /// The status that is due may be sent; `None` if it may not.
     StatusTurn(Option<Turn>),
-    /// The status was written: the Job as it is now. `None` if the write was refused.
+    /// The status was written: the Job as it is now. A refused write has no Job.
     StatusWritten(Option<Arc<ObservedJob>>),
     /// The status was not written because the Job has changed: the Job as it is now.
     StatusConflict {
@@ -168,7 +168,8 @@ pub struct Orphan {
     pub pod: PodRef,
     /// The version in which it was seen without a controller.
     pub version: u64,
-    /// It had its finalizer then, and the Job held it. So if the finalizer is off later, the Job has counted it.
+    /// The pod had its finalizer then, and the Job held it. So if the finalizer is off later, the Job has
+    /// counted it.
     pub held: bool,
     /// The Job has recorded it, and counts it once its finalizer is off.
     pub recorded: bool,
@@ -181,8 +182,8 @@ pub enum AdoptionAttempt {
     Adopted(Box<ObservedPod>),
     /// There is no such pod any more.
     PodGone,
-    /// The pod, as it is now if that is known, cannot be the Job's any more: another controller has it, or it is
-    /// being deleted, or the Job has finished.
+    /// The pod cannot be the Job's any more: another controller has it, it is being deleted, or the Job has
+    /// finished. Has the pod as it is now, if known.
     NotOurs(Option<Box<ObservedPod>>),
     /// The API server has refused it. A later attempt may succeed.
     Refused(Refusal),
@@ -197,17 +198,17 @@ pub enum Refusal {
     Lasting,
     /// By a failure of the API server. The pod is not the Job's.
     Failure,
-    /// Nobody knows: the pod may be the Job's already, or become so later.
+    /// The owner is unknown: the pod may be the Job's already, or become so later.
     Unknown,
 }
 
 /// The Event to record about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestEvent {
-    /// None: nothing was done, or the Event is not ours to record.
+    /// No Event: nothing was done, or the Event is not ours to record.
     Nothing,
-    /// It was done, for the pod of this name.
+    /// The request was carried out, for the pod of this name.
     Done(Box<str>),
-    /// It was refused, for this reason.
+    /// The request was refused, for this reason.
     Refused(Box<str>),
 }

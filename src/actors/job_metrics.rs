@@ -1,5 +1,4 @@
-//! Metrics of the work on one Job. Those of the controller built into Kubernetes move here at the same events
-//! as there.
+//! Metrics of the work on one Job. Metrics of the built-in controller move here at the same events as there.
 
 mod latencies;
 
@@ -29,20 +28,20 @@ use crate::telemetry::metrics::labels::{
 use crate::telemetry::metrics::workqueue::Work;
 use crate::telemetry::metrics::{Metrics, Since};
 
-/// The metrics of one Job's actor. What it has added to gauges is taken away when it is dropped.
+/// The metrics of one Job's actor. Its part of the gauges is subtracted when it is dropped.
 pub struct JobMeter {
     requests: Arc<Requests>,
     clock: JobClock,
     /// Ended pods with the tracking finalizer.
     terminated: usize,
-    /// Those of them that need it no longer.
+    /// Ended pods that no longer need the finalizer.
     unreleased: usize,
     stall: Since,
     /// Why the last planned pods are created.
     creation: CreationReason,
     /// A request that the present look learns of was refused.
     refused: bool,
-    /// When the first watch event arrived that the present look takes in.
+    /// When the first watch event arrived that the present look applies.
     event: Option<Instant>,
     /// Pods that are being released, and the rule of the pod failure policy that each has matched.
     matched: UidMap<PodFailureAction>,
@@ -119,7 +118,7 @@ impl JobMeter {
         if unreleased != self.unreleased {
             match unreleased {
                 0 => self.stall.end(),
-                // One more pod to release is no progress.
+                // A further pod to release is no progress.
                 _ if unreleased < self.unreleased || self.unreleased == 0 => self.stall.begin(),
                 _ => {}
             }
@@ -227,7 +226,7 @@ impl JobMeter {
             let action = state.pods.get(&released.uid).and_then(|pod| handled(state, pod));
             action.into_iter().for_each(|action| _ = self.matched.insert(released.uid.clone(), action));
         }
-        // Somebody else may have released them.
+        // Another writer may have released them.
         if self.tidying.is_due(self.matched.len()) {
             self.matched.retain(|pod, _| state.pods.holds(pod));
             self.tidying.done(self.matched.len());
@@ -295,8 +294,8 @@ fn mode(job: &Job) -> CompletionMode {
     }
 }
 
-/// The rule of the pod failure policy that applies to a pod that is being released: it has failed, or counts as
-/// failed because its Job fails.
+/// The rule of the pod failure policy that applies to a pod that is being released. The pod has failed, or
+/// counts as failed because its Job fails.
 fn handled(state: &JobState, pod: &Pod) -> Option<PodFailureAction> {
     let (spec, status) = (&state.job.spec, &state.job.status);
     let fails = status.holding(ConditionKind::FailureTarget).is_some() && pod.phase != Phase::Succeeded;
@@ -307,8 +306,9 @@ fn handled(state: &JobState, pod: &Pod) -> Option<PodFailureAction> {
     judge(spec.pod_failure_policy.as_ref()?, outcome).map(|matched| matched.action)
 }
 
-/// What the built-in controller would call this look. It manages no pods of a Job that ends or is being deleted,
-/// although it may delete them, nor while it waits for its own requests. A back-off is part of the creation.
+/// The built-in controller's name for this look. The built-in manages no pods while it waits for its own
+/// requests. Nor does it if a Job ends or is being deleted, although it may delete its pods then. A back-off
+/// is part of the creation.
 fn action(state: &JobState, plan: &Plan) -> SyncAction {
     match plan.waiting {
         Some(Wait::Finishing | Wait::Deleting) => SyncAction::Reconciling,
@@ -321,8 +321,8 @@ fn action(state: &JobState, plan: &Plan) -> SyncAction {
     }
 }
 
-/// Whether pods that have failed may still be replaced: not if the Job is suspended or about to end, and not if it has
-/// as many pods as it wants, as with a lowered parallelism.
+/// Whether pods that have failed may still be replaced. They are not if the Job is suspended or about to end,
+/// or has as many pods as it wants, as with a lowered parallelism.
 fn replaces_failures(state: &JobState, plan: &Plan) -> bool {
     match plan.waiting {
         Some(Wait::Suspended | Wait::Finishing | Wait::Deleting) => false,

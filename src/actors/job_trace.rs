@@ -21,7 +21,7 @@ use crate::telemetry::traces::{Attribute, Caller, FinishedSpan, JobTrace, SpanKe
 /// Waits that are shorter are not shown.
 const SHORTEST_WAIT: SignedDuration = SignedDuration::from_millis(1);
 
-/// Who owns the Job.
+/// The owner of the Job.
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {
     /// Number of the shard.
@@ -32,7 +32,7 @@ pub struct Ownership {
     pub taken_over: Option<Timestamp>,
 }
 
-/// Records the trace of a Job. Where the Job is not traced it does nothing and holds nothing.
+/// Records the trace of a Job. If the Job is not traced, it does nothing and holds nothing.
 #[derive(Debug)]
 pub struct JobTracer(Option<Box<Story>>);
 
@@ -107,7 +107,7 @@ impl JobTracer {
         }))
     }
 
-    /// Takes in that the Job is about to be planned for.
+    /// Records that the Job is about to be planned for.
     pub fn planning(&mut self, state: &JobState, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut().filter(|story| !story.begun) {
             story.begun = true;
@@ -115,14 +115,14 @@ impl JobTracer {
         }
     }
 
-    /// Takes in why no pod is created, if none is. `refusal`: the API server's last refusal of a pod.
+    /// Records why no pod is created, if none is. `refusal`: the API server's last refusal of a pod.
     pub fn waits(&mut self, wait: Option<&Wait>, refusal: Option<&str>, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut().filter(|story| !story.ended) {
             story.wait(wait, refusal, now);
         }
     }
 
-    /// Takes in a reading of a pod of the Job, before `state` does.
+    /// Records a reading of a pod of the Job, before `state` applies it.
     pub fn pod_seen(&mut self, seen: &ObservedPod, state: &JobState, now: Timestamp) {
         let Some(story) = self.0.as_deref_mut() else { return };
         let pod = &seen.pod;
@@ -138,14 +138,14 @@ impl JobTracer {
         }
     }
 
-    /// Takes in that a pod was created.
+    /// Records that a pod was created.
     pub fn pod_created(&mut self, pod: &Pod, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut() {
             story.watch(pod, now);
         }
     }
 
-    /// Takes in that a pod is gone, before `state` does.
+    /// Records that a pod is gone, before `state` does.
     pub fn pod_gone(&mut self, uid: &Uid, state: &JobState, now: Timestamp) {
         let Some(story) = self.0.as_deref_mut() else { return };
         if let Some(pod) = state.pods.get(uid).filter(|pod| !pod.phase.is_final()) {
@@ -153,21 +153,21 @@ impl JobTracer {
         }
     }
 
-    /// Takes in that the Job goes to another owner.
+    /// Records that the Job goes to another owner.
     pub fn draining(&mut self, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut() {
             story.draining.get_or_insert(now);
         }
     }
 
-    /// Takes in that this owner does nothing more for the Job.
+    /// Records that this owner does nothing more for the Job.
     pub fn left(&mut self, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut().filter(|story| !story.ended) {
             story.leave(now);
         }
     }
 
-    /// Takes in that the Job has ended, once that is written.
+    /// Records that the Job has ended, once that is written.
     pub fn finished(&mut self, job: &Job, now: Timestamp) {
         if let Some(story) = self.0.as_deref_mut().filter(|story| !story.ended) {
             story.finish(job, now);
@@ -224,7 +224,7 @@ impl Story {
         self.trace.export(FinishedSpan { attributes, ..FinishedSpan::new(name, since, now) });
     }
 
-    /// Notes what is seen of one of the first pods.
+    /// Records a reading of one of the first pods.
     fn watch(&mut self, pod: &Pod, now: Timestamp) {
         if self.watched.is_empty() && !self.pods.awaits_first() {
             return;
@@ -274,7 +274,7 @@ impl Story {
         }
     }
 
-    /// Records what was still open, as this owner leaves the Job or the Job ends.
+    /// Records open waits and pods, as this owner leaves the Job or the Job ends.
     fn close(&mut self, now: Timestamp) -> Attribute {
         self.end_wait(now);
         self.pods.take_slowest().for_each(|record| record.export(&self.trace));
@@ -369,7 +369,7 @@ fn exact(reported: Timestamp, seen: Timestamp) -> Timestamp {
     if later >= SignedDuration::ZERO && later < SignedDuration::from_secs(1) { seen } else { reported }
 }
 
-/// What the Job asks for.
+/// The numbers that the Job asks for.
 fn size(job: &Job) -> impl Iterator<Item = Attribute> {
     let spec = &job.spec;
     let mode = if spec.completion.indexes().is_some() { "Indexed" } else { "NonIndexed" };

@@ -40,10 +40,10 @@ impl Labelling {
         Self { pod, home }
     }
 
-    /// Writes the label, with pauses that grow between attempts, and before one of a pod that was labelled a short time ago:
-    /// what makes it lose its shard again, such as a webhook that moves it to other Jobs, may do so for ever. The
-    /// task ends when the pod has the label, has another controller, or is gone. If the Job leaves while the label is refused, the
-    /// pod loses our finalizer.
+    /// Writes the label, with pauses that grow between attempts. If the pod was labelled a short
+    /// time ago, a pause comes first. A webhook that moves the pod to other Jobs, for example, may
+    /// undo the label forever. The task ends when the pod has the label, has another controller,
+    /// or is gone. If the Job leaves while the label is refused, the pod loses our finalizer.
     ///
     /// # Errors
     /// When the fence is closed.
@@ -112,8 +112,8 @@ impl Labelling {
         })
     }
 
-    /// Returns once live reads have shown that the pod is gone: its label must not wait for as long as a webhook holds up the
-    /// writes of the namespace.
+    /// Returns once live reads have shown that the pod is gone. Its label must not wait while a
+    /// webhook holds up the writes of the namespace.
     async fn gone(&self) {
         let ReleaseWithJob { cx, namespace, name, pod, .. } = &self.pod;
         let mut pause = WAITS;

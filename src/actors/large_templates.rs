@@ -1,7 +1,7 @@
 //! Pods of Jobs whose template is not kept ([`PodTemplate::is_kept`]): the Job is read again when pods are made.
 //!
-//! Such a template may have a megabyte, and so has each pod while it is created. Few of them are made at a time, in turns by
-//! namespace, however many pods the Jobs of a tenant want.
+//! A template may have a megabyte, and so has each pod while it is created. Few of them are made at
+//! a time, in turns by namespace, however many pods the Jobs of a tenant want.
 //!
 //! [`PodTemplate::is_kept`]: crate::job::template::PodTemplate::is_kept
 
@@ -64,7 +64,7 @@ impl Requests {
         });
     }
 
-    /// What pods are made of as the Job's template is now.
+    /// The maker of pods from the Job's current template.
     async fn live_maker(&self, extras: Extras, before: usize) -> Result<Arc<Maker>, RequestEvent> {
         if self.fence.is_closed() {
             return Err(RequestEvent::Nothing);

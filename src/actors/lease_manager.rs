@@ -1,7 +1,7 @@
 //! The Leases of this replica: carries out the decisions of [`crate::sharding`], and reports their outcome to
 //! it.
 //!
-//! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
+//! The lease manager runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
 mod board;
 mod echo;
@@ -52,10 +52,10 @@ use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseCodec, LeaseRecord}
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
-/// Most changes of Leases that are taken in together.
+/// Most changes of Leases that are applied together.
 const CHUNK: usize = 256;
 
-/// What this is, when it panics.
+/// The name of this task in the log of a panic.
 const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ pub struct LeaseManager {
     history: History,
     echo: Echo,
     listing: Listing,
-    /// The session in which the replica's actors know what they know.
+    /// The session of the state that the replica's actors hold.
     session: u32,
 }
 
@@ -219,7 +219,7 @@ impl LeaseManager {
             actions.into_iter().for_each(|action| self.act(action, &replica));
             if self.session != self.coordinator.session() {
                 self.session = self.coordinator.session();
-                // Everything was lost, and others may have gone on: what is known may be of long ago.
+                // Everything was lost, and others may have gone on: the known state may be very old.
                 replica.do_send(ShardCommand::Forget);
             }
             if left {
@@ -253,7 +253,7 @@ impl LeaseManager {
                 if doubt == Doubt::All {
                     replica.do_send(ShardCommand::Forget);
                 }
-                // The feed stays: what the new list shows older is of another history.
+                // The feed stays: an older version in the new list is of another history.
                 changes = self.watch_leases();
             }
         }
@@ -283,7 +283,7 @@ impl LeaseManager {
         self.view.send_modify(|view| *view = View::ended(refused));
     }
 
-    /// Shows what the replica owns.
+    /// Publishes the shards that the replica owns.
     fn show(&self) {
         let until = self.coordinator.acts_until().map(|until| self.origin + until);
         let ready = self.coordinator.is_ready(self.now());
@@ -367,7 +367,7 @@ impl LeaseManager {
         }
     }
 
-    /// Records the number of shards again: somebody has deleted the Lease, or changed it so that it says nothing, and a
+    /// Records the number of shards again. The Lease was deleted, or changed so that it says nothing, and a
     /// replica with another number must not start.
     fn restore_layout(&self) {
         tracing::warn!(
@@ -376,7 +376,8 @@ impl LeaseManager {
         );
         let (leases, codec, shards) = (self.leases.clone(), self.codec.clone(), self.cx.config.shards);
         self.answers.push(Box::pin(async move {
-            // The watch shows what another replica has written meanwhile, and ends this one if that differs.
+            // If another replica has written another number meanwhile, the watch shows it, and this replica
+            // ends.
             match timeout(READ_TIMEOUT, layout::agree(&leases, &codec, shards)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),
@@ -474,8 +475,7 @@ impl LeaseManager {
         }
     }
 
-    /// Takes in a live read, if there was one. `unknown` takes in that there is no Lease, or one that cannot be
-    /// read.
+    /// Applies a live read, if there was one. `unknown` handles a missing or unreadable Lease.
     fn take_reading(
         &mut self,
         found: Option<Found>,
@@ -579,7 +579,7 @@ impl LeaseManager {
     }
 }
 
-/// Without a lease manager nobody renews the right to act.
+/// Without a lease manager the right to act is not renewed.
 impl Drop for LeaseManager {
     fn drop(&mut self) {
         self.fences.values().for_each(Fence::close);

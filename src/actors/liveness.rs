@@ -1,5 +1,5 @@
-//! Whether the parts of a replica answer. One that hangs, as in an endless loop, panics never, and nothing else would
-//! tell.
+//! Whether the parts of a replica answer. A part in an endless loop does not panic; only this
+//! check finds it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +65,8 @@ impl Liveness {
         });
     }
 
-    /// What has not answered in time, with a lease manager that has decided nothing for `idle`.
+    /// The part that has not answered in time, with a lease manager that has decided nothing
+    /// for `idle`.
     pub fn hangs(&self, idle: Duration) -> Option<String> {
         let says = |part: &dyn fmt::Display, silent: Duration| {
             (silent >= DEADLINE).then(|| format!("{part} has not answered for {} s", silent.as_secs()))

@@ -1,8 +1,8 @@
 //! The work that remains for each shard: the job cache records it, heartbeats and HTTP pages report it.
 //!
 //! The job cache knows the statuses of all Jobs from the first moment. But a status does not show how many
-//! pods have yet to lose their finalizers, and it is seldom written under a limited rate of requests. Job
-//! actors therefore correct the recorded work, so that shards do not move because of stale statuses.
+//! pods still have their finalizers, and under a limited rate of requests it is seldom written. Job actors
+//! therefore correct the recorded work, so that shards do not move because of stale statuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl LoadBoard {
     }
 }
 
-/// The work of a Job beyond what its status shows. Dropped, it no longer counts.
+/// The work of a Job beyond the work in its status. Dropped, it no longer counts.
 #[derive(Debug)]
 pub struct Correction {
     board: LoadBoard,
@@ -80,19 +80,19 @@ impl Drop for Correction {
     }
 }
 
-/// Most work of one Job. Balancing must not follow what anybody may write into `spec.completions`: a single Job with 2^31 of
-/// them would outweigh all others.
+/// Most work of one Job. Balancing must not follow arbitrary numbers in `spec.completions`: a single Job
+/// with 2^31 of them would outweigh all others.
 const MOST_WORK: u64 = 10_000;
 /// The pods of a Job that count, as a multiple of those that run at a time.
 const ROUNDS: u64 = 4;
 
-/// The part of the missing pods that counts: what the Job runs in the near future.
+/// The part of the missing pods that counts: those that the Job runs in the near future.
 fn near(missing: u64, job: &Job) -> u64 {
     missing.min(u64::from(job.spec.parallelism).saturating_mul(ROUNDS)).min(MOST_WORK)
 }
 
-/// The work that remains for a Job: the pods that have yet to succeed, but at most four for each that runs at a time and at
-/// most 10,000, and one for the Job. A suspended Job has none until it is resumed.
+/// The work that remains for a Job: its missing successes, and one for the Job. The successes count for at
+/// most four times the parallelism, and at most 10,000. A suspended Job has none until it is resumed.
 pub fn work_left(job: &Job) -> u64 {
     if job.deleting || job.spec.suspend || job.status.finished().is_some() {
         return 0;
@@ -102,8 +102,8 @@ pub fn work_left(job: &Job) -> u64 {
     1 + near(u64::from(wanted.saturating_sub(job.status.succeeded)), job)
 }
 
-/// The work that remains according to the actor's state: a pod that has its finalizer is half done, whatever
-/// the status shows.
+/// The work that remains according to the actor's state: a pod that has its finalizer is half done, also if
+/// the status counts it.
 fn work_ahead(state: &JobState) -> u64 {
     let pods = &state.pods;
     if work_left(&state.job) == 0 {

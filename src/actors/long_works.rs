@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Who works rests for so many times as long.
+/// An actor rests for this many times as long as it works.
 pub(super) const REST: u32 = 4;
 /// No more work than this is made up for, so no rest is longer than a minute.
 pub(super) const MOST: Duration = Duration::from_secs(15);
 /// Works from this long on count for the namespace. Many Jobs with little to do each are no reason to rest.
 const LONG: Duration = Duration::from_millis(1);
-/// With more namespaces than this, those whose work is made up for are forgotten.
+/// With more namespaces than this, namespaces without due work are forgotten.
 const NAMESPACES: usize = 64;
 
-/// Working time that nobody has made up for.
+/// Working time that no rest has made up for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     work: Duration,
@@ -24,7 +24,7 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// What is due of it at this time.
+    /// The part of it that is due at this time.
     fn at(self, time: Instant) -> Duration {
         let rested = self.worked.map_or(Duration::ZERO, |worked| time.saturating_duration_since(worked));
         self.work.saturating_sub(rested / REST)

@@ -17,8 +17,9 @@ use crate::job::uid::Uid;
 /// A Job that takes less memory weighs nothing, and so does a shorter template. Almost all do.
 const LIGHT: usize = 1 << 10;
 
-/// Most bytes of all namespaces together. Each may take [`LEAST`] even if these are taken. The replica that owns a shard needs up to
-/// five times as much for statuses, and three times as much for templates of which pods are made: in JSON and in protobuf.
+/// Most bytes of all namespaces together. Each may take [`LEAST`] even if these are taken. The owner of
+/// a shard needs up to five times as much for statuses. For templates it needs three times as much, in
+/// JSON and in protobuf.
 const MOST_IN_ALL: usize = 32 << 20;
 
 /// Most bytes of a namespace.
@@ -27,7 +28,8 @@ const MOST: usize = LONGEST_STATUSES;
 /// Bytes that each namespace may always take: the status of a Job of 100,000 pods needs 550 KB at most.
 const LEAST: usize = 600 << 10;
 
-/// A namespace may take one part in so many of the bytes that other namespaces have left. So some are left for the next one.
+/// A namespace may take one part in this many of the bytes that other namespaces have left. So some are
+/// left for the next one.
 const PART: usize = 4;
 
 /// The memory that namespaces take for the statuses, policies, selectors and templates of the Jobs that are served.
@@ -47,14 +49,14 @@ struct Pool {
 }
 
 impl Pool {
-    /// Whether a namespace may take so many bytes more.
+    /// Whether a namespace may take this many bytes more.
     fn has_room(&self, namespace: &str, bytes: usize) -> bool {
         let own = self.by_namespace.get(namespace).copied().unwrap_or_default();
         let left = MOST_IN_ALL.saturating_sub(self.in_all - own);
         own.saturating_add(bytes) <= (left / PART).clamp(LEAST, MOST)
     }
 
-    /// Takes so many bytes, if there is room. What has just been given back is not refused.
+    /// Takes this many bytes, if there is room. Bytes that were just given back are not refused.
     fn take(&mut self, namespace: &Arc<str>, bytes: usize, given_back: usize) -> bool {
         let may = bytes <= given_back || self.has_room(namespace, bytes);
         if may && bytes > 0 {
@@ -77,9 +79,9 @@ impl Pool {
 }
 
 impl MemoryShares {
-    /// Enters a Job of this controller, in place of what was entered of it `before`. If there is no room for it, it drops its
-    /// lists, policies and texts, and is left alone. If there is none for its template, it drops only this. A Job that does not
-    /// grow keeps its room, whatever others take meanwhile.
+    /// Enters a Job of this controller, in place of its entry `before`. If there is no room for it, it
+    /// drops its lists, policies and texts, and is left alone. If there is none for its template, it
+    /// drops only this. A Job that does not grow keeps its room, however much others take meanwhile.
     pub fn enter(&mut self, job: &mut Arc<ObservedJob>, before: Option<&ObservedJob>) {
         let had = before.map(|before| {
             self.leave(before);

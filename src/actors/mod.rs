@@ -1,23 +1,23 @@
 //! The actors (actix): thin shells around the rules of [`crate::job`].
 //!
-//! One [`replica_actor`] delivers Jobs to [`shard_actor`]s. They deliver pods to [`job_actor`]s, which own
-//! the state of their Job and carry out its plans. The [`stripped_pods`] looks for pods that have lost the labels by which
-//! watches find pods.
+//! The [`replica_actor`] delivers Jobs to [`shard_actor`]s. They deliver pods to [`job_actor`]s, which own
+//! the state of their Job and carry out its plans. A search ([`stripped_pods`]) finds pods that have lost
+//! the labels by which watches find pods.
 //!
 //! # Where to look
 //!
 //! | what | files |
 //! |---|---|
-//! | a replica: what starts and ends it | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
+//! | a replica: its start and end | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
 //! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`rewinds`], [`catch_up`] |
-//! | what it hears: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`], [`rest`] |
+//! | its readings: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`], [`rest`] |
 //! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`] |
 //! | pods without a Job, or with the label of another's shard | [`orphan_pods`], [`stripped_pods`], [`labelling`], [`release_with_job`] |
 //! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`], [`long_works`] |
 //! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`], [`pauses`] |
 //! | the messages between actors | [`protocol`] |
 //! | panics and hanging parts | [`supervision`], [`liveness`] |
-//! | what operators see of it | [`overview`], [`probe`], [`waits`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
+//! | reports for operators | [`overview`], [`probe`], [`waits`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
 
 mod adoption_requests;
 mod api_backoff;

@@ -35,13 +35,13 @@ pub struct OrphanPods {
     places: PodPlaces,
     fence: Fence,
     unit: Unit,
-    /// Hears what has become of Jobs.
+    /// Receives the results of looks for Jobs.
     hears: Recipient<JobLookedFor>,
     /// By the Job that they name as their controller.
     waiting: JobMap<UidMap<Box<ObservedPod>>>,
     /// The Job that each of them waits for.
     awaited: UidMap<JobId>,
-    /// Those of them that the list in progress has yet to show. If it does not, they are gone.
+    /// Waiting pods that the list in progress has not shown. If it ends without them, they are gone.
     unlisted: UidSet,
     /// The looks for Jobs that pods wait for.
     looks: JobMap<Look>,
@@ -55,7 +55,7 @@ pub struct OrphanPods {
     labelling_tidying: Tidying,
     /// Pods that are being released, or were not long ago.
     releasing: UidMap<UnderWay>,
-    /// When releases that have ended are dropped: no watch may show what has become of their pods.
+    /// When releases that have ended are dropped: no watch may show the end of their pods.
     tidying: Tidying,
     /// When pods may be released again.
     pauses: Pauses,
@@ -106,10 +106,12 @@ impl OrphanPods {
         }
     }
 
-    /// Takes in a pod that no known Job owns or would adopt. `shows_unlabelled`: the shard watches unlabelled pods, too.
+    /// Considers a pod that no known Job owns or would adopt. `shows_unlabelled`: the shard watches
+    /// unlabelled pods, too.
     pub fn consider(&mut self, pod: Box<ObservedPod>, shows_unlabelled: bool) {
         self.leave_other_jobs(&pod);
-        // The watch tells this shard what becomes of such a pod, until it is gone. Of others, it may not.
+        // The watch shows this shard all changes of such a pod, until it is gone. It may not show all
+        // changes of other pods.
         let is_kept = self.places.keeper(&pod) == self.shard;
         let is_shown = shows_unlabelled || Kind::of(&pod) == Kind::Labelled;
         match &pod.controller {
@@ -137,7 +139,7 @@ impl OrphanPods {
         }
     }
 
-    /// The list is complete: what it has not shown is gone, or is another shard's.
+    /// The list is complete: a pod that it has not shown is gone, or is another shard's.
     pub fn list_complete(&mut self, kind: Kind) {
         let is_of_kind = |uid: &Uid| {
             let job = self.awaited.get(uid)?;
@@ -155,7 +157,8 @@ impl OrphanPods {
             self.releasing.retain(|_, release| !release.task.is_finished());
             self.tidying.done(self.releasing.len());
         }
-        // One that was adopted meanwhile may be an orphan again. As long as a release pauses, the newest reading counts.
+        // A pod that was adopted meanwhile may be an orphan again. As long as a release pauses, the
+        // newest reading counts.
         let may_begin = self.releasing.get(uid).is_none_or(|release| release.task.is_finished());
         if may_begin || self.pauses.is_pausing(uid) {
             let release = OrphanRelease::of(&self.cx, &self.fence, pod);
@@ -169,8 +172,8 @@ impl OrphanPods {
         }
     }
 
-    /// Keeps a pod for its Job, and finds out whether the Job exists. One that is counted waits, too: a Job that becomes known
-    /// late may be shown as it was before that.
+    /// Keeps a pod for its Job, and finds out whether the Job exists. A counted pod waits, too: a Job
+    /// that becomes known late may be shown as it was before that.
     fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
@@ -188,7 +191,7 @@ impl OrphanPods {
         self.places.home(pod).is_some_and(|home| home != self.shard)
     }
 
-    /// Does what follows for a pod from what has become of its Job. Nothing follows from another controller's Job before it is
+    /// Acts on a pod by the state of its Job. Nothing follows from another controller's Job before it is
     /// gone: that controller may be of another number of shards.
     fn follow(&mut self, fate: Fate, job: &JobId, pod: &ObservedPod) {
         match fate {
@@ -207,7 +210,7 @@ impl OrphanPods {
         if self.labelling.get(&pod.pod.uid).is_none_or(AbortOnDropHandle::is_finished) {
             let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
             let task = self.unit.spawn("a labelling", async move {
-                // Closed, the fence is somebody else's who looks after the pod.
+                // If the fence is closed, the next owner looks after the pod.
                 let _ = Box::pin(labelling.hold()).await;
             });
             self.labelling.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
@@ -227,7 +230,7 @@ impl OrphanPods {
         self.looks.insert(job.clone(), Look::InProgress { number, _task: AbortOnDropHandle::new(task) });
     }
 
-    /// Takes in what has become of a Job.
+    /// Records the result of a look for a Job.
     pub fn looked_for(&mut self, JobLookedFor { job, number, fate }: JobLookedFor) {
         let is_meant =
             |look: &&mut Look| matches!(look, Look::InProgress { number: of, .. } if *of == number);
@@ -239,8 +242,8 @@ impl OrphanPods {
         }
     }
 
-    /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
-    /// show; and those that it would adopt.
+    /// Takes the pods that have waited for a Job that is known now, and those that it would adopt. Pods
+    /// that the list in progress has not shown stay.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub fn waiting_for(&mut self, job: &JobId, index: &JobIndex) -> Vec<Box<ObservedPod>> {
         let mut pods = self.no_longer_waiting(job);
@@ -258,7 +261,7 @@ impl OrphanPods {
         pods
     }
 
-    /// A Job is gone: what a live read has shown of it is no longer true.
+    /// A Job is gone: a live read of it is no longer true.
     pub fn job_vanished(&mut self, job: &JobId) {
         let pods = self.no_longer_waiting(job).into_iter();
         pods.filter(|pod| pod.pod.tracked).for_each(|pod| self.consider(pod, true));
@@ -284,8 +287,8 @@ impl OrphanPods {
         give_back(&mut self.releasing);
     }
 
-    /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once
-    /// that becomes known.
+    /// A pod waits only for the Job that it names. A Job that it named before must not get the pod once
+    /// that Job becomes known.
     pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
         self.adoptable.remove(uid);
@@ -325,7 +328,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// The write that is under way is answered, and no other follows.
+    /// The write in flight is answered, and no other follows.
     fn forget(self) {
         self.right.withdraw();
         self.task.detach();

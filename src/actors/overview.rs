@@ -1,4 +1,4 @@
-//! What the page at `/` shows: replicas, shards, hand-overs, the write gate, and a part of the Jobs.
+//! The content of the page at `/`: replicas, shards, hand-overs, the write gate, and a part of the Jobs.
 //!
 //! A replica knows all Leases, and so the owners of all shards, and all Jobs. Why a Job waits is known to the
 //! owner of its shard alone. [`merge`] puts the overviews of several replicas together.
@@ -51,9 +51,9 @@ pub struct ReplicaOverview {
     pub identity: String,
     /// Milliseconds since its last heartbeat.
     pub heartbeat_age_ms: u64,
-    /// After so many milliseconds without a heartbeat, others take its shards over.
+    /// After this many milliseconds without a heartbeat, others take its shards over.
     pub lease_duration_ms: u64,
-    /// It hands its shards over, and ends.
+    /// The replica hands its shards over, and ends.
     pub leaving: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct HandoverOverview {
     pub to: String,
     /// When the claim was seen.
     pub at: Timestamp,
-    /// Milliseconds from the release to the claim; none where nobody released the shard.
+    /// Milliseconds from the release to the claim; absent if the shard was not released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unowned_ms: Option<u64>,
     /// Milliseconds from the claim until the new owner had listed Jobs and pods; the new owner alone knows it.
@@ -186,8 +186,8 @@ pub struct JobOverview {
     pub message: Option<String>,
 }
 
-/// The part of an overview that Leases show at this instant of the boot clock; `view` is what this replica does with
-/// its own.
+/// The part of an overview that Leases show at this instant of the boot clock; `view` is this replica's own
+/// part.
 pub(super) fn of_leases(
     config: &ControllerConfig,
     leases: &SeenLeases,

@@ -1,5 +1,6 @@
-//! The pauses between writes of one kind about a pod, each of which succeeds. If the pod needs the same write again soon, it
-//! has been undone by somebody who may do so for ever, such as a webhook.
+//! The pauses between writes of one kind about a pod, each of which succeeds. If the pod
+//! needs the same write again soon, another writer, such as a webhook, has undone it, and
+//! may do so forever.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::actors::api_backoff::ApiBackoff;
 use crate::job::tidying::Tidying;
 use crate::job::uid::{Uid, UidMap};
 
-/// A pod that has needed no write for so long after a pause is one like any other.
+/// A pod that has needed no write for this long after a pause is like any other.
 const CLEAN: Duration = Duration::from_secs(60);
 
 /// The pauses of all pods that were written to. Clones share them.
@@ -62,7 +63,7 @@ impl Pauses {
         pause.begins
     }
 
-    /// Whether the last write about this pod has yet to begin.
+    /// Whether the last write about this pod still pauses.
     pub fn is_pausing(&self, pod: &Uid) -> bool {
         self.known().pods.get(pod).is_some_and(|pause| pause.begins > Instant::now())
     }

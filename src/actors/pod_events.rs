@@ -1,12 +1,12 @@
-//! Events about the pods of a Job: in replacement mode one for each pod, like the built-in controller, else
-//! one for each batch.
+//! Events about the pods of a Job. In replacement mode there is one for each pod, like with the built-in
+//! controller, otherwise one for each batch.
 
 /// An action on pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodAction {
-    /// They were created.
+    /// The pods were created.
     Created,
-    /// They were deleted.
+    /// The pods were deleted.
     Deleted,
 }
 
@@ -47,7 +47,7 @@ impl PodEvents {
         Self { one_by_one, created: Batch::default(), deleted: Batch::default() }
     }
 
-    /// Takes in an action on a pod. Returns the message to record at once, if there is one.
+    /// Records an action on a pod. Returns the message to record at once, if there is one.
     pub fn note(&mut self, action: PodAction, pod: Box<str>) -> Option<String> {
         if self.one_by_one {
             return Some(format!("{} pod: {pod}", action.verb()));

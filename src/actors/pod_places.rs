@@ -67,7 +67,8 @@ impl PodPlaces {
         self.of_label(pod).is_some_and(|label| label != shard)
     }
 
-    /// The one shard that sees to a pod that no known Job has. Where the label names a shard, others may not see the pod.
+    /// The one shard that sees to a pod that no known Job has. If the label names a
+    /// shard, others may not see the pod.
     pub fn keeper(self, pod: &ObservedPod) -> ShardId {
         let by_owner = || self.home(pod).or_else(|| self.of_selected(pod));
         self.of_label(pod).or_else(by_owner).unwrap_or_else(|| self.of_uid(&pod.pod.uid))
@@ -82,8 +83,9 @@ impl PodPlaces {
         Leads { job, label: self.of_label(pod), selected: self.of_selected(pod) }
     }
 
-    /// The shards that a pod with these marks concerns: that of its label; that of its Job, or of the Job that would adopt it; and
-    /// that of the Job which selected it before it changed its owner.
+    /// The shards that a pod with these marks concerns. These are the shards of its
+    /// label, of its Job (or of the Job that would adopt it), and of the Job that
+    /// selected it before its owner changed.
     pub fn of(self, pod: &ObservedPod, leads: &Leads) -> Places {
         match [leads.job, leads.label, leads.selected] {
             [None, None, None] => Places::of([pod.pod.tracked.then(|| self.keeper(pod)), None, None]),
@@ -91,8 +93,8 @@ impl PodPlaces {
         }
     }
 
-    /// Whether nothing about a pod concerns us, as about one of another controller's Job: it has none of our marks, and no
-    /// known Job has it.
+    /// Whether nothing about a pod concerns us, as with a Job of another controller. A
+    /// foreign pod has none of our marks, and belongs to no known Job.
     pub fn is_foreign(self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
         !pod.has_marks()
             && match &pod.controller {
@@ -116,8 +118,8 @@ pub struct Leads {
 }
 
 impl Leads {
-    /// Whether all of them lead to the shard of the pod's Job, which is known: its controller and one label at least, so that it
-    /// still leads there when it loses either.
+    /// Whether all of them lead to the shard of the pod's Job, which is known. Its
+    /// controller and at least one label lead there, so the pod may lose either.
     pub fn are_usual(&self, pod: &ObservedPod, jobs: &JobIndex) -> bool {
         let labels = [self.label, self.selected];
         pod.job().is_some_and(|job| jobs.contains(job))

@@ -11,8 +11,8 @@ const FAILED: u32 = 24;
 /// Pods that are shown because they took longest.
 const SLOWEST: usize = 16;
 
-/// The choice of pods. Most of a large Job's pods are left out, so it holds few, and `T`, the record of a
-/// pod, is made only for those that may be shown.
+/// The choice of pods. Most of a large Job's pods are left out, so it holds few. `T`, the record of a pod,
+/// is made only for pods that may be shown.
 #[derive(Debug)]
 pub struct PodSample<T> {
     first: u32,
@@ -42,7 +42,7 @@ impl<T> PodSample<T> {
         self.first > 0
     }
 
-    /// Takes in the end of a pod. Returns its record if it is to be shown now; otherwise it may be among the
+    /// Records the end of a pod. Returns its record if it is to be shown now; otherwise it may be among the
     /// slowest, or is left out.
     pub fn ended(
         &mut self,
@@ -109,7 +109,7 @@ mod tests {
         let all = |of: std::ops::Range<usize>| of.collect::<Vec<_>>();
         // A small Job is shown whole.
         assert_eq!(shown(0, fine(0..40)), (all(0..24), all(24..40), 0));
-        // Of a large one the slowest stay, wherever they come.
+        // The slowest pods of a large Job stay, wherever they come.
         assert_eq!(shown(0, fine(0..1000)), (all(0..24), all(984..1000), 960));
         let falling = shown(24, fine((0..1000).rev()));
         assert_eq!((falling.0, falling.2), (vec![], 984));

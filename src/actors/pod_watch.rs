@@ -1,12 +1,12 @@
-//! The watch of the pods of all shards of a replica: one watch, however many shards there are. An API server decides
-//! for each watch whether an event is for it, and counts the watches of a resource in the price of every write of it.
-//! There are two of them, each of its [`Kind`] of pods.
+//! The watch of the pods of all shards of a replica: one watch, however many shards there are. An API
+//! server decides for each watch whether an event matches it. So every write of a resource costs it more,
+//! the more watches the resource has. There are two such watches, one for each [`Kind`] of pods.
 //!
-//! Shards come and go. Those that come are listed together, and watched on a stream of their own. A moment later one
-//! watch follows that selects the shards of all streams, from the lowest version up to which they have told
-//! everything; what shards have been shown already is left out, and nothing is listed again ([`routes`] decides that).
-//! The streams before it end when the API server has begun to answer. Events of shards that are gone are left out,
-//! until a watch without them follows.
+//! Shards come and go. New shards are listed together, and watched on a stream of their own. A moment later
+//! one watch replaces all streams. It selects their shards, from the lowest version up to which they have
+//! shown everything. Changes that shards have already seen are left out, and nothing is listed again
+//! ([`routes`] decides that). The streams before it end when the API server has begun to answer. Events of
+//! shards that are gone are left out, until a watch without them follows.
 //!
 //! ```text
 //! shards 0 to 31: a stream is at version 900        shards 32 to 63 are claimed
@@ -65,10 +65,10 @@ const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
 /// Which pods a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Those with the label of a Job's UID, as almost all pods of Jobs have it.
+    /// Pods with the label of a Job's UID, as almost all pods of Jobs have it.
     Labelled,
-    /// Those without it, as pods of Jobs with a selector of their own are. A list of them may take long, since they may be
-    /// all other pods of the cluster.
+    /// Pods without that label, such as those of Jobs with a selector of their own. A list of them may take
+    /// long, since they may be all other pods of the cluster.
     Unlabelled,
 }
 
@@ -94,7 +94,7 @@ pub struct Pods {
 /// A change of a pod, or of the list of pods.
 pub type PodChange = Change<Box<ObservedPod>>;
 
-/// What the watch needs.
+/// The services that the watch needs.
 #[derive(Clone)]
 pub struct Services {
     /// The network.
@@ -203,7 +203,7 @@ struct Look {
 }
 
 impl Work {
-    /// Runs until nobody can join any more.
+    /// Runs until no shard can join any more.
     async fn run(&mut self) {
         let mut rewinds = self.services.rewinds.subscribe();
         loop {
@@ -282,7 +282,7 @@ impl Work {
     /// Lists the shards that wait for it.
     fn list(&mut self) {
         let waiting = self.routes.waiting();
-        // Else when another list is complete.
+        // Otherwise after another list is complete.
         if !waiting.is_empty() && self.routes.may_list() {
             let selector = self.selector(&waiting);
             let stream = self.streams.open(&self.services, Start::List, selector);
@@ -305,11 +305,11 @@ impl Work {
         self.look.get_or_insert(Look { at: now + UPKEEP, since: now });
     }
 
-    /// Takes in what a stream has brought.
+    /// Applies the steps of a stream.
     fn take(&mut self, stream: StreamId) {
         let now = Instant::now();
         let Some(steps) = self.streams.steps() else {
-            // It could not begin. The streams that it was to follow go on.
+            // The stream could not begin. The streams that it was to follow go on.
             self.routes.ended(stream);
             self.streams.close(stream);
             self.list_soon();

@@ -27,7 +27,7 @@ use crate::cluster::transport::Transport;
 use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
 use crate::telemetry::metrics::Metrics;
 
-/// How long readings of the Jobs are shared: so many viewers cost the actors no more than one.
+/// How long readings of the Jobs are shared: many viewers cost the actors no more than one.
 const READING_PERIOD: Duration = Duration::from_millis(250);
 
 /// Access to the actors, for the HTTP pages. Clones share everything.
@@ -40,7 +40,7 @@ pub(super) struct ReplicaProbe {
     /// When the replica began.
     began: Instant,
     boot_clock: Arc<dyn BootClock>,
-    /// The Jobs as they were a moment ago, while somebody looks at them.
+    /// The Jobs as they were a moment ago, while there are viewers.
     reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
     downfall: Downfall,
     liveness: Liveness,
@@ -110,7 +110,7 @@ impl ReplicaProbe {
         let jobs = Arc::new(self.replica.send(ReadJobs).await.unwrap_or_default());
         *reading = Some(jobs.clone());
         let shared = self.reading.clone();
-        // Jobs that nobody looks at any more must not stay in memory.
+        // Jobs without viewers must not stay in memory.
         tokio::spawn(async move {
             tokio::time::sleep(READING_PERIOD).await;
             *shared.lock().await = None;
@@ -124,7 +124,8 @@ impl ReplicaProbe {
         let leases = self.lease_manager.board().read();
         let mut overview = overview::of_leases(&self.config, &leases, &view, self.boot_clock.now());
         overview.gates.push(overview::gate(&self.config, &self.metrics));
-        // Of very many Jobs it takes a while, and heartbeats leave from these threads.
+        // A selection from very many Jobs takes a while, and heartbeats leave from these
+        // threads.
         let selected = tokio::task::spawn_blocking(move || overview::select(&jobs, &query)).await;
         let Ok((jobs, by_shard)) = selected else { return overview };
         for shard in &mut overview.shards {
@@ -135,7 +136,7 @@ impl ReplicaProbe {
     }
 }
 
-/// Who may read the pages, with this transport for questions to the API server.
+/// The rules for reading the pages, with this transport for questions to the API server.
 fn rules(config: &ControllerConfig, transport: Arc<dyn Transport>) -> AccessRules {
     let reviews = Arc::new(Reviews::new(AccessReviewer::new(transport)));
     AccessRules {
@@ -193,7 +194,7 @@ impl Probe for ReplicaProbe {
         let dropped = self.config.traces.dropped();
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
-        // One that has never been renewed is as old as the replica.
+        // A heartbeat that has never been renewed is as old as the replica.
         let age = self.boot_clock.now().saturating_duration_since(renewed.unwrap_or(self.began));
         metrics.heartbeat_age.set(age.as_secs_f64());
     }

@@ -31,8 +31,8 @@ pub enum ShardCommand {
     Drain(ShardId),
     /// The shard is no longer ours.
     Drop(ShardId),
-    /// Everything is read anew: the API server shows an earlier history, as after a restore of etcd, or this replica
-    /// was lost for a while. All shards were dropped before.
+    /// Everything is read again: the API server shows an earlier history, as after a restore of etcd, or
+    /// this replica was lost for a while. All shards were dropped before.
     Forget,
 }
 
@@ -72,12 +72,12 @@ impl ProgressSender {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum JobReport {
-    /// Somebody else has written the Job's status: what the actor knows of the pods may be older than that
+    /// Another writer has changed the Job's status: the actor's knowledge of the pods may be older than that
     /// status. It asks for a new list, which the shard acknowledges with
     /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
     Relist(JobId),
-    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
-    /// labels they have.
+    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, with
+    /// any labels.
     PodsMissing(JobId),
     /// A pod that the Job has created, adopted or found by its name has the label of another shard: the watch may not show it.
     Hidden(Box<ObservedPod>),

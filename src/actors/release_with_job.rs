@@ -1,5 +1,6 @@
-//! The release of a pod whose Job leaves: it is gone, or being deleted. Whatever keeps the Job from deciding about such a pod,
-//! the pod must not stay for good: nobody can delete one that has our finalizer.
+//! The release of a pod whose Job leaves: it is gone, or being deleted. If the Job cannot
+//! decide about it, the pod must still not stay forever: a pod with our finalizer cannot
+//! be deleted.
 
 use std::sync::Arc;
 
@@ -35,8 +36,8 @@ impl ReleaseWithJob {
         }
     }
 
-    /// The patch names no version: nobody adopts a pod that cannot be read, or that nothing can be written to but its
-    /// finalizers.
+    /// The patch names no version. No Job adopts a pod that is unreadable, or of which
+    /// only the finalizers can be written.
     async fn release(&self) -> bool {
         let body = untrack_patch(&self.pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };

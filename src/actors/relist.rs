@@ -1,5 +1,5 @@
-//! Mark and sweep: a list shows what exists, never what is gone. An object that was known and that a complete
-//! list does not show has been deleted while nobody watched.
+//! Mark and sweep: a list shows existing objects, never deletions. If a complete list does not show a
+//! known object, the object was deleted while the watch was interrupted.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
@@ -42,7 +42,7 @@ impl<K: Hash + Eq + Clone, S: BuildHasher + Default> Relist<HashSet<K, S>> {
         }
     }
 
-    /// The list is complete: the known objects that it did not show. None if no list was in progress.
+    /// The list is complete: the known objects that it did not show. Empty if no list was in progress.
     pub fn sweep<'a>(&mut self, known: impl IntoIterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,

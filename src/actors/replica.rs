@@ -1,4 +1,4 @@
-//! The actors of a replica and its lease manager, without threads, network and clock of their own: a
+//! The actors of a replica and its lease manager, without threads, network and clock of their own. A
 //! [`Controller`](super::Controller) brings those of the host, and a simulation brings others.
 
 use std::io;
@@ -63,13 +63,13 @@ impl Replica {
         self.actors.stripped_pods.lead(elected);
     }
 
-    /// Hands all shards over; [`has_ended`](Self::has_ended) tells when that is done.
+    /// Hands all shards over; [`has_ended`](Self::has_ended) is true when that is done.
     pub fn leave(&self) {
         self.lease_manager.progress().report(ShardProgress::Leave);
     }
 
-    /// Whether the replica has ended: it was told to leave, or must not run on this cluster, or something that it
-    /// depends on has panicked.
+    /// Whether the replica has ended. It was asked to leave, must not run on this cluster, or a part that
+    /// it depends on has panicked.
     pub fn has_ended(&self) -> bool {
         self.lease_task.is_finished()
             || self.cx.downfall.has_come().is_some()

@@ -1,8 +1,8 @@
 //! The actor of this replica: it starts and ends shard actors on the commands of the lease manager, and
 //! delivers every Job to its shard.
 //!
-//! All Jobs of the cluster are watched, and those of other replicas are cached until their shard is taken over: so a
-//! hand-over needs no list of Jobs, and nobody else's Job takes more than its entry in the cache.
+//! All Jobs of the cluster are watched, and those of other replicas are cached until their shard is taken
+//! over. So a hand-over needs no list of Jobs, and a Job of others takes only its entry in the cache.
 
 mod doubtful;
 
@@ -43,9 +43,9 @@ use crate::job::uid::UidSet;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 
-/// How long the release of a shard waits for its requests in flight, as a multiple of the time in which the API server answers
-/// at present, and within what limits. Those that wait to be sent are refused by the fence, and those that were sent are
-/// idempotent: a webhook that holds one up does not hold up the Jobs of others.
+/// The drain of a shard waits this long for its requests in flight: a multiple of the API server's
+/// present answer time, within limits. The fence refuses requests that wait to be sent, and sent requests
+/// are idempotent. So a webhook that holds one up does not hold up the Jobs of others.
 const DRAIN_ANSWERS: u32 = 10;
 const DRAIN_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
@@ -103,7 +103,7 @@ struct OwnedShard {
 enum ShardPhase {
     /// Jobs are delivered to it.
     Active,
-    /// It finishes the requests in flight, and gets no more Jobs.
+    /// The shard finishes the requests in flight, and gets no more Jobs.
     Draining,
 }
 
@@ -208,7 +208,7 @@ impl ReplicaActor {
         let (fence, in_flight) = (shard.fence.clone(), shard.in_flight.clone());
         let drained = async move {
             if actor.send(Drain).await.is_err() {
-                // It has panicked, and its Jobs are ending.
+                // The actor has panicked, and its Jobs are ending.
                 fence.close();
                 in_flight.close();
                 in_flight.wait().await;
@@ -239,7 +239,7 @@ impl ReplicaActor {
         }
     }
 
-    /// Takes in that the watch of Jobs has shown everything before `version`.
+    /// Records that the watch of Jobs has shown everything before `version`.
     fn shown(&mut self, version: u64) {
         for id in self.catch_up.shown(version) {
             if let Some(shard) = self.shards.get(&id) {
@@ -279,7 +279,7 @@ impl ReplicaActor {
                 self.cx.job_index.insert(read);
                 actor.do_send(JobSeen { job: job.clone(), arrived });
             }
-            // Nobody counts its pods. Their finalizer must not hold up its deletion.
+            // No actor counts its pods. Their finalizer must not hold up its deletion.
             None if job.deleting && leaving.insert(job.uid.clone()) => actor.do_send(JobVanished(job.id())),
             None => {}
         }
@@ -319,7 +319,7 @@ impl ReplicaActor {
         let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);
         if !ours {
-            // The shard of the Job itself is told below.
+            // The shard of the Job itself gets its message below.
             let home = self.cx.config.shards.shard_of(&uid.to_string());
             let others = self.shards.iter().filter(|(id, _)| **id != home);
             others.for_each(|(_, shard)| shard.actor.do_send(ForeignJobVanished(job.clone())));

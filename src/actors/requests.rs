@@ -42,7 +42,7 @@ use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 use crate::telemetry::traces::{JobName, JobTrace};
 
-/// The right to create pods of a Job. What waits can be withdrawn, and what is wanted later leaves all the same.
+/// The right to create pods of a Job. Waiting creations can be withdrawn without stopping later ones.
 #[derive(Debug)]
 pub struct CreationRight {
     whole: Fence,
@@ -50,7 +50,7 @@ pub struct CreationRight {
 }
 
 impl CreationRight {
-    /// The right of who may write while this fence is open.
+    /// The right to write while this fence is open.
     pub fn of(fence: &Fence) -> Self {
         Self { whole: fence.clone(), part: Mutex::new(fence.part()) }
     }
@@ -65,7 +65,7 @@ impl CreationRight {
         self.lock().clone()
     }
 
-    /// Keeps back the creations that have yet to leave.
+    /// Withdraws the creations that still wait.
     pub fn withdraw(&self) {
         std::mem::replace(&mut *self.lock(), self.whole.part()).withdraw();
     }
@@ -95,8 +95,8 @@ pub struct Requests {
     pub waits: Waits,
     /// The Job's trace.
     pub trace: JobTrace,
-    /// Whether the watch shows at least what was written of the Job before this actor began: it has come as far as the claim on
-    /// the shard. Of a Job that is rebuilt nobody knows.
+    /// Whether the watch has come as far as the claim on the shard. Then it shows at least all writes of the
+    /// Job from before this actor began. Unknown for a Job that is rebuilt.
     pub caught_up: CaughtUp,
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,
@@ -110,7 +110,7 @@ impl Requests {
         Ownership { shard: self.shard.0, epoch: self.epoch, taken_over: self.taken_over }
     }
 
-    /// Keeps back what has yet to leave: the actor is no more, and another one may ask for the same again.
+    /// Withdraws the waiting requests: the actor is no more, and another one may send the same again.
     pub(super) fn withdraw(&self) {
         self.fence.withdraw();
         self.creations.current().withdraw();
@@ -150,13 +150,13 @@ impl Requests {
         self.in_flight.spawn_on(self.guarded(request), &self.cx.runtime);
     }
 
-    /// Runs what a drain of the shard does not wait for: what leads to another attempt of a request, and reads that can
-    /// be done without.
+    /// Runs work that a drain of the shard does not wait for: pauses before another attempt of a request,
+    /// and optional reads.
     pub(super) fn run_after(&self, pause: impl Future<Output = ()> + Send + 'static) {
         self.cx.runtime.spawn(self.guarded(pause));
     }
 
-    /// What a request that panics would have answered nobody knows: the Job is rebuilt.
+    /// If a request panics, its outcome is unknown: rebuild the Job.
     fn guarded<F: Future<Output = ()> + Send + 'static>(
         &self,
         request: F,
@@ -169,7 +169,7 @@ impl Requests {
         })
     }
 
-    /// What the pods of this reading of the Job are made of.
+    /// The maker of pods from this reading of the Job.
     ///
     /// # Errors
     /// When no pod can be made from its template.
@@ -207,7 +207,7 @@ impl Requests {
                         let name = pod.name.clone();
                         (Created::Pod(Box::new(pod)), RequestEvent::Done(name))
                     } else {
-                        // Such a pod does not stay the Job's, and further ones would not, either.
+                        // The Job would lose such a pod, and further ones.
                         let undone =
                             "a webhook changes the pod's controller, labels, finalizer or completion index";
                         (Created::Refused, RequestEvent::Refused(undone.into()))
@@ -237,8 +237,8 @@ impl Requests {
         }
     }
 
-    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
-    /// else. That it is being deleted makes no difference: it may have succeeded before.
+    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by another
+    /// object. A pod that is being deleted is found as well: it may have succeeded before.
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(self.job.namespace(), name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
@@ -246,7 +246,7 @@ impl Requests {
                     self.tell_if_hidden(&found);
                     return Created::Found(Box::new(found.pod));
                 }
-                // Somebody has taken its labels off, so no watch may show it. The Job lets go of it.
+                // Its labels were taken off, so no watch may show it. The Job lets go of it.
                 self.inbox.push(JobInput::Pod(found));
                 Created::NameTaken
             }
@@ -255,7 +255,7 @@ impl Requests {
         }
     }
 
-    /// Tells the shard of a pod that its label hides from the watch.
+    /// Reports a pod that its label hides from the watch to the shard.
     pub(super) fn tell_if_hidden(&self, pod: &ObservedPod) {
         if PodPlaces(self.cx.config.shards).is_hidden_from(pod, self.shard) {
             self.inbox.push(JobInput::Hidden(Box::new(pod.clone())));
@@ -310,8 +310,9 @@ impl Requests {
         });
     }
 
-    /// Removes the tracking finalizer of a pod. If the pod has ended and nobody had applied it at the version `unapplied`, its
-    /// record of managers goes as well, unless it has changed since: whoever has seen it end may have applied it.
+    /// Removes the tracking finalizer of a pod. If the pod has ended and was not applied at the version
+    /// `unapplied`, its `managedFields` are reset as well. If it has changed since, they are kept: a client
+    /// that saw it end may have applied it.
     pub fn release(self: &Arc<Self>, pod: PodRef, unapplied: Option<u64>) {
         let this = self.clone();
         let unapplied = unapplied.filter(|_| !self.cx.config.keep_managed_fields);
@@ -379,7 +380,8 @@ impl Requests {
         write: &StatusWrite,
     ) {
         let status = write.status.clone();
-        // Its turn has come. If the API server turns it away unread, what depends on it must not wait behind others.
+        // Its turn has come. If the API server turns it away unread, writes that depend on it must not wait
+        // behind others.
         let order = self.order(Priority::Status);
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus {
@@ -411,7 +413,8 @@ impl Requests {
         });
     }
 
-    /// Compares what was known before a live read was sent with what it shows. What a lost shard knew says nothing.
+    /// Compares the Job, as known before a live read was sent, with the result of that read. The knowledge
+    /// of a lost shard says nothing.
     fn compare(&self, known: &ObservedJob, read: &ObservedJob) {
         if !self.fence.is_closed() && self.cx.rewinds.compare(known, read) {
             log_job!(warn, self.name(), "a live read shows an older version than was known");
@@ -431,7 +434,7 @@ impl Requests {
                 match this.cx.reads.find_job(&this.job).await {
                     Ok(job) if job.as_ref().is_none_or(|job| job.job.is_ok()) => return JobInput::Read(job),
                     _ if this.fence.is_closed() => return JobInput::Unread,
-                    // What is known is in doubt, and this does not settle it.
+                    // The known Job is in doubt, and this does not settle it.
                     Ok(_) => log_job!(warn, this.name(), "a Job that cannot be served was read"),
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
@@ -443,7 +446,7 @@ impl Requests {
         });
     }
 
-    /// Reads the spec of the Job's pods in protobuf. It can be done without: nobody waits for the answer.
+    /// Reads the spec of the Job's pods in protobuf. It is optional: no task waits for the answer.
     pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
         let this = self.clone();
         self.run_after(async move {
@@ -484,12 +487,12 @@ fn status_priority(urgency: Urgency) -> Priority {
     }
 }
 
-/// What has become of a pod of a Job that is gone. One that is not tracked, or is another owner's, is nothing to it.
-/// `version`: as it was last known.
+/// The state of a pod whose Job is gone. Ignores untracked pods and pods of other owners. `version`: as it
+/// was last known.
 fn left_behind(pod: Option<Box<ObservedPod>>, job: &JobId, version: u64) -> Changed {
     let is_its = |pod: &ObservedPod| pod.pod.tracked && (pod.controller.is_none() || pod.job() == Some(job));
     match pod.filter(|pod| is_its(pod)) {
-        // What is no newer explains no conflict, and leads to the next.
+        // If the re-read version is not newer, a retry would conflict again.
         Some(pod) if pod.pod.version <= version => Changed::Refused,
         Some(pod) => Changed::Pod(Box::new(pod.pod)),
         None => Changed::Gone,

@@ -9,7 +9,7 @@ use crate::cluster::reads::ReadError;
 
 /// Objects that are read again at once.
 const TURNS: usize = 16;
-/// Those of them that may be of one namespace.
+/// Objects of one namespace that may be read again at once.
 const SHARE: usize = 8;
 /// How long a read keeps its turn. So a replica sends no more than 16 such reads a second, however many objects there are to be
 /// read again.
@@ -26,7 +26,8 @@ impl Default for Rereads {
 }
 
 impl Rereads {
-    /// Reads an object of a namespace, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    /// Reads an object of a namespace, with pauses that grow, until that succeeds: no
+    /// event shows when it can be read.
     pub async fn until_readable<T, F>(
         &self,
         namespace: &Arc<str>,

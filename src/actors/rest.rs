@@ -7,7 +7,7 @@ const TIMES: u32 = 10;
 /// The longest rest.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The rest after a work that took so long.
+/// The rest after a work of this duration.
 pub fn rest_after(work: Duration) -> Duration {
     (work * TIMES).min(LONGEST)
 }

@@ -1,5 +1,6 @@
-//! Tells all watches of a replica that the API server shows another history: what they know means nothing there. Tells
-//! the lease manager, which decides that, what others have noticed.
+//! Announces to all watches of a replica that the API server shows another history, in
+//! which their known versions mean nothing. The lease manager decides that, and gets
+//! notices from other parts.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::cluster::wire::ObservedJob;
 
 /// The histories that have ended. Clones are the same.
 ///
-/// Those who wait are told in the order in which they began to, as not by every channel of tokio: a simulated replica
-/// does the same in each run.
+/// Wakes waiters in FIFO order, which not every channel of tokio does, so that
+/// simulations repeat.
 #[derive(Clone, Debug)]
 pub struct Rewinds {
     ended: Sender<()>,
@@ -32,9 +33,9 @@ impl Default for Rewinds {
 impl Rewinds {
     /// Everything is of another history from now on.
     pub fn rewound(&self) {
-        // What was noticed was noticed of the history that has ended.
+        // Earlier notices concern the history that has ended.
         let _noticed = self.noticed.notified().now_or_never();
-        // An error would mean that nobody watches.
+        // An error would mean that there are no subscribers.
         drop(self.ended.send(()));
     }
 
@@ -43,8 +44,8 @@ impl Rewinds {
         NextRewind(self.ended.subscribe())
     }
 
-    /// Compares a Job as it was known with a live read that was sent afterwards. An older version is of another history:
-    /// true, and the lease manager hears of it.
+    /// Compares a Job as it was known with a live read that was sent afterwards. An older
+    /// version is of another history: returns true, and notifies the lease manager.
     pub fn compare(&self, known: &ObservedJob, read: &ObservedJob) -> bool {
         let is_older = known.uid == read.uid && read.version.order() < known.version.order();
         if is_older {
@@ -62,7 +63,7 @@ impl Rewinds {
 impl NextRewind {
     /// Returns once there has been one, or several, since this last returned.
     pub async fn rewound(&mut self) {
-        // One that was missed is one. A closed channel is of a replica that has ended.
+        // Missed rewinds count as one. A closed channel is of a replica that has ended.
         if self.0.recv().await == Err(broadcast::error::RecvError::Closed) {
             std::future::pending().await
         }

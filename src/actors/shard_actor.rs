@@ -1,7 +1,8 @@
 //! The actor of one shard: it owns the shard's Jobs and delivers every pod event to the right Job.
 //!
-//! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
-//! rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not notice.
+//! The actor keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has
+//! panicked is rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not
+//! notice.
 
 mod answers;
 mod doubts;
@@ -72,7 +73,7 @@ pub struct Owned {
     pub waits: Waits,
     /// Requests of its Jobs in flight.
     pub in_flight: TaskTracker,
-    /// What fails when a part of the shard panics.
+    /// The unit that fails when a part of the shard panics.
     pub unit: Unit,
 }
 
@@ -156,7 +157,7 @@ impl ShardActor {
         self.pod_feed.start(join);
     }
 
-    /// Lists the pods again, unless a list has yet to begin or is in progress: that one shows as much.
+    /// Lists the pods again, unless a list still waits or is in progress: that list shows as much.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
         self.doubts.relisted();
         if self.pod_feed.version().is_some() {
@@ -174,7 +175,7 @@ impl ShardActor {
         self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
     }
 
-    /// Takes in a pod that is shown, by whatever. If the watch may not show what becomes of it, it is read live.
+    /// Routes a pod from any source. If the watch may not show its later changes, it is read live.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let unwatched = self.unwatched(&pod);
         let uid = pod.pod.uid.clone();
@@ -185,7 +186,7 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod as it is now.
+    /// Applies a pod as it is now.
     fn take_in(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         self.doubts.pod_shown(&uid, pod.pod.version);
@@ -225,7 +226,7 @@ impl ShardActor {
         }
         self.orphan_pods.forget(uid);
         let holder = self.holder_of(uid).or_else(|| pod.job().cloned());
-        // One with our finalizer is looked for.
+        // A pod with our finalizer is read live.
         if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, pod)) {
             return;
         }
@@ -236,7 +237,7 @@ impl ShardActor {
         self.no_longer_unseen(uid);
     }
 
-    /// A list shows pods in the order of their names: until it is complete, a Job's view of its pods is no
+    /// A list shows pods in the order of their names. Until it is complete, a Job's view of its pods is no
     /// state that ever existed.
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
@@ -289,8 +290,9 @@ impl ShardActor {
         }
     }
 
-    /// Whether a pod without a controller that a live list shows is known as another Job's. One of the two is older: the
-    /// Job has adopted it, or has lost it. A later list that shows the same (`doubted`) is right.
+    /// Whether a pod without a controller that a live list shows is known as another Job's. Either the list
+    /// or that knowledge is older: the Job has adopted the pod, or has lost it. A later list that shows the
+    /// same (`doubted`) is right.
     fn is_of_another(&self, pod: &ObservedPod, doubted: &UidMap<u64>) -> bool {
         let (uid, version) = (&pod.pod.uid, pod.pod.version);
         let known = self.holder_of(uid);
@@ -333,7 +335,7 @@ impl Handler<JobsListed> for ShardActor {
             self.list_pods(ctx);
             self.watch_unlabelled(ctx);
         } else {
-            // Jobs may have gone while nobody watched.
+            // Jobs may have gone during the gap in the watch.
             self.orphan_pods.look_again();
         }
     }
@@ -469,7 +471,7 @@ impl Handler<Drain> for ShardActor {
         // An actor that is gone has nothing in flight.
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
-            // What waits in the gate is not in flight: the next owner decides on it anew.
+            // Requests that wait in the gate are not in flight: the next owner decides on them.
             fence.hand_over();
             in_flight.close();
             if !is(Mutant::DrainWaitsForNothing) {

@@ -1,8 +1,9 @@
-//! Pods that have lost the labels by which watches find pods. They are looked for by one replica of all, now and then: whoever
-//! takes the labels off while a shard is watched is seen at once ([`super::shard_actor`]).
+//! Pods that have lost the labels by which watches find pods. The elected replica searches for them
+//! now and then. If a pod loses its labels while a shard is watched, the shard sees it at once
+//! ([`super::shard_actor`]).
 //!
-//! Nothing is remembered of such pods. Each search tries once what is to be done, so the next one repeats what has failed, and
-//! two replicas that search at a time do no harm.
+//! Nothing is remembered of such pods. Each search tries each step once, so the next one repeats
+//! failed steps, and two simultaneous searches do no harm.
 
 pub mod election;
 
@@ -29,8 +30,8 @@ use crate::job::adoption::Claimant;
 use crate::job::job_id::JobId;
 use crate::job::names::CONTROLLER_UID_LABEL;
 
-/// Pause between two searches, as a multiple of the time that a list takes, and within what limits: lists take a thousandth of
-/// the time, and where there are few other pods, such a pod is found soon.
+/// Pause between two searches, as a multiple of the time that a list takes, and its limits. Lists take
+/// a thousandth of the time; if there are few other pods, such a pod is found soon.
 const PAUSE: u32 = 1_000;
 const PAUSE_LIMITS: (Duration, Duration) = (Duration::from_secs(20), Duration::from_hours(1));
 /// How long a search works for one namespace. The rest is left to the next search.
@@ -49,7 +50,7 @@ impl StrippedPods {
         Self { cx, search: Arc::default() }
     }
 
-    /// Takes in whether this replica is elected.
+    /// Records whether this replica is elected.
     pub fn lead(&self, elected: bool) {
         let mut search = self.search();
         if elected == search.is_some() {
@@ -110,7 +111,7 @@ async fn see_to_all(cx: &ReplicaContext, pods: impl IntoIterator<Item = Box<Obse
             }
         }
     };
-    // What is not done within the time is found again.
+    // Pods that are not handled within the time are found again.
     join_all(namespaces.into_values().map(|by_job| timeout(NAMESPACE_TIME, of_namespace(by_job)))).await;
 }
 

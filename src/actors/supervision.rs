@@ -1,11 +1,11 @@
-//! What becomes of a panic: it takes with it the smallest unit that can be built anew from the cluster.
+//! A panic ends the smallest unit that can be rebuilt from the cluster.
 //!
 //! | what panics | what follows |
 //! |---|---|
 //! | a Job actor, or a request of a Job | its shard rebuilds the Job ([`shard_actor`](super::shard_actor)) |
-//! | a shard actor, or a task of its own | the shard is released, and claimed anew after a pause |
-//! | the search for stripped pods | it begins anew |
-//! | a watch, the write gate, the recorder of Events, the election | it begins anew ([`supervised`]) |
+//! | a shard actor, or a task of its own | the shard is released, and claimed again after a pause |
+//! | the search for stripped pods | it restarts |
+//! | a watch, the write gate, the recorder of Events, the election | it restarts ([`supervised`]) |
 //! | the lease manager, the replica actor, or a task of its own | the process ends: everything depends on them |
 //!
 //! [`supervised`]: crate::cluster::supervision::supervised
@@ -42,7 +42,7 @@ impl Unit {
         self.runtime.spawn(Box::pin(self.guarded(what, task)))
     }
 
-    /// A task of this unit, for who runs it himself.
+    /// A task of this unit, for callers that run it themselves.
     pub fn guarded<F: Future<Output = ()>>(
         &self,
         what: &'static str,
@@ -56,13 +56,13 @@ impl Unit {
         })
     }
 
-    /// What an actor of this unit holds, so that its panic is noticed.
+    /// A guard for an actor to hold: the unit fails if the actor panics.
     pub fn notice(&self) -> PanicNotice {
         PanicNotice(self.clone())
     }
 }
 
-/// Fails its unit when a panic drops it. Actix drops an actor that panics, and tells nobody.
+/// Fails its unit when a panic drops it. Actix drops an actor that panics, without a report.
 pub struct PanicNotice(Unit);
 
 impl Drop for PanicNotice {
@@ -83,7 +83,7 @@ impl Downfall {
         self.0.send_if_modified(|cause| cause.is_none() && cause.replace(what).is_none());
     }
 
-    /// What has panicked.
+    /// The name of the part that has panicked.
     pub fn has_come(&self) -> Option<&'static str> {
         *self.0.borrow()
     }

@@ -1,4 +1,5 @@
-//! What tests of actors need to run in virtual time, over an API server whose answers they decide.
+//! The environment for tests of actors: virtual time, over an API server whose answers they
+//! decide.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

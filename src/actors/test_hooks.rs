@@ -14,7 +14,7 @@ pub struct TestHooks {
     pub without_leases: bool,
     /// Called before a Job is reconciled; it may panic.
     pub before_reconcile: Option<ReconcileHook>,
-    /// Called before a shard takes in changes of pods; it may panic.
+    /// Called before a shard applies changes of pods; it may panic.
     pub before_pods: Option<ShardHook>,
     /// Called where a part of the replica works; it may panic.
     pub at: Option<PartHook>,
@@ -34,9 +34,9 @@ impl TestHooks {
 pub enum Part {
     /// The lease manager, before it decides.
     LeaseManager,
-    /// The replica actor, when it takes in Jobs.
+    /// The replica actor, when it applies Jobs.
     Replica,
-    /// The search for pods without labels, when it takes in pods.
+    /// The search for pods without labels, when it applies pods.
     StrippedPods,
     /// A request of a Job.
     Request,

@@ -1,9 +1,10 @@
 //! The threads of a controller: half as many as there are cores for the network, and half for the actors,
 //! each rounded up. More threads would steal each other's work, and wake each other for it.
 //!
-//! A parked thread is woken for each small piece of work, and waking costs more than the work. So a thread sleeps for a
-//! moment before it parks, and then finds all work that has come meanwhile. Where the API server takes long to answer,
-//! a longer moment is lost in that, and leaves more of the cores to an API server on the same machine.
+//! A parked thread is woken for each small piece of work, and waking costs more than the work. So a
+//! thread sleeps for a moment before it parks, and then finds all work that has come meanwhile. If the
+//! API server takes long to answer, a longer moment costs little by comparison. It also leaves more of
+//! the cores to an API server on the same machine.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::cluster::answer_time::AnswerTime;
 /// Sleep of a thread that has run out of work, before it parks: at least the first, at most the second. It delays
 /// everything that the controller does by up to this time, once for each thread involved.
 const PARK_DELAY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
-/// Between these, one in so many parts of the time in which the API server answers.
+/// Between these, one in this many parts of the time in which the API server answers.
 const OF_ANSWER: u32 = 6;
 
 /// The threads for the network.

@@ -1,4 +1,4 @@
-//! The deletion of a Job whose TTL has expired, as far as a live read agrees: what the watch shows may be old.
+//! The deletion of a Job whose TTL has expired, if a live read agrees: the watch may be behind.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,7 +57,7 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
     #[cfg(feature = "test-hooks")]
     let config = cx.config.clone();
-    // One that has panicked begins with a list.
+    // A feed that has panicked begins with a list.
     let follow = move || {
         let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
         let (decoder, to) = (decoder.clone(), to.clone());
@@ -127,8 +127,8 @@ async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
     }
 }
 
-/// Lists something of a namespace in one of its turns, which rests afterwards in proportion to its time. So much of that is `free`.
-/// Returns what it has listed, and when that began.
+/// Lists something of a namespace in one of its turns, which rests afterwards in proportion to its time.
+/// This much of that is `free`. Returns the result, and when the list began.
 pub async fn in_turn<T>(
     cx: &ReplicaContext,
     namespace: &Arc<str>,
@@ -146,7 +146,7 @@ pub async fn in_turn<T>(
     (listed, begun)
 }
 
-/// Reads of pods what this replica needs.
+/// Reads the parts of pods that this replica needs.
 pub fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
     PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on())
 }

@@ -1,4 +1,4 @@
-//! Asks the API server who the holder of a token is, and whether that user may read a page of ours.
+//! Asks the API server for the user of a token, and whether that user may read a page of ours.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Bodies of answers that are read in one piece, and the turns of the long ones.
 //!
-//! A tenant chooses how long the answers about its objects are, and what its webhooks refuse with. So only one answer of a
-//! namespace may be long at a time, and no more than [`LONG_ANSWERS`] in all. Others wait with what they have read so far:
-//! about [`SHORT_ANSWER`].
+//! A tenant chooses the length of answers about its objects, and of its webhooks' refusals. So
+//! only one answer of a namespace may be long at a time, and no more than [`LONG_ANSWERS`] in
+//! all. Others wait with the beginning that they have read: about [`SHORT_ANSWER`].
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::wire::LONGEST_REFUSAL;
 /// Most bytes of an answer that is read in one piece: 16 MiB. API servers store objects of up to 1.5 MiB by default, and in
 /// JSON one may have six times as many bytes.
 pub const LONGEST_ANSWER: usize = 16 << 20;
-/// Answers of more bytes need a turn. Those about usual objects have fewer.
+/// Answers of more bytes need a turn. Answers about usual objects have fewer.
 const SHORT_ANSWER: usize = 64 << 10;
 /// Long answers that may be in memory at once, one of a namespace.
 const LONG_ANSWERS: usize = 2;
@@ -65,7 +65,7 @@ impl LongAnswers {
     }
 }
 
-/// Reads an answer whose length nobody but the operator chooses.
+/// Reads an answer whose length only the operator chooses.
 ///
 /// # Errors
 /// When the answer breaks off, or is longer than [`LONGEST_ANSWER`].

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 /// A tenant's webhook may hold up all creations of its namespace, and most of all creations may be of that namespace. So
 /// creations count by the quickest of them only, and other writes count for themselves.
 ///
-/// It may also hold up all writes, and most of all writes may be of that namespace. So namespaces are spread over shares, and
-/// the quickest share counts: an API server that is slow is slow for all of them.
+/// A webhook may also hold up all writes, and most of all writes may be of that namespace. So namespaces
+/// are spread over shares, and the quickest share counts: an API server that is slow is slow for all of
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerTime(Arc<Mutex<Known>>);
 
@@ -29,7 +30,7 @@ const SHARES: usize = 16;
 struct Known {
     creations: [Quantile; SHARES],
     others: [Quantile; SHARES],
-    /// Of the others.
+    /// The quickest times of the others.
     quickest: Quickest,
     /// How long the last renewal of the replica's Leases took, and until when that counts.
     renewal: Option<(Duration, Instant)>,
@@ -47,19 +48,19 @@ struct Quickest {
 #[derive(Clone, Copy, Debug, Default)]
 struct Quantile {
     time: Duration,
-    /// Until when it counts, if no write is answered before. `None` before the first answer.
+    /// Until when it counts, if no write is answered before. Absent before the first answer.
     until: Option<Instant>,
 }
 
-/// A slower answer raises the time by one in so many parts, or by this long, if that is more.
+/// A slower answer raises the time by one part in this many, or by this long, if that is more.
 const RISE: (u32, Duration) = (32, Duration::from_micros(200));
-/// It is forgotten when nothing has been answered for this long, or for so many times itself, if that is more: the slower
-/// the API server, the fewer the answers.
+/// The time is forgotten if nothing has been answered for this long, or for this many times the time
+/// itself, if that is more. A slow API server gives few answers.
 const FORGOTTEN: (Duration, u32) = (Duration::from_secs(1), 8);
 /// A renewal counts for this long: they come every few seconds.
 const RENEWAL: Duration = Duration::from_secs(15);
-/// The time without tenants is as long as this many renewals at most. Fewer let threads wake up more often where the API server is
-/// busy with our own writes: by 4 % of the CPU time with eight.
+/// The time without tenants is as long as this many renewals at most. Fewer would wake threads more often
+/// while the API server is busy with our own writes: eight cost 4 % of the CPU time.
 const RENEWALS: u32 = 24;
 /// The quickest time counts for this long at least, and for twice as long at most.
 const PERIOD: Duration = Duration::from_secs(15);
@@ -69,8 +70,8 @@ const CONGESTED: u32 = 8;
 const QUICK: Duration = Duration::from_millis(20);
 
 impl Kind {
-    /// A quicker answer lowers the time by that many times as much as a slower one raises it: where both balance, one
-    /// in 32 creations is quicker, and one in four other writes.
+    /// A quicker answer lowers the time by that many times as much as a slower one raises it. In balance,
+    /// one in 32 creations is quicker, and one in four other writes.
     fn fall(self) -> u32 {
         match self {
             Self::Creation => 31,
@@ -88,7 +89,7 @@ impl AnswerTime {
             Kind::Other => &mut known.others,
         };
         let (now, share) = (Instant::now(), share_of(namespace));
-        // A share begins with what is known of the others: at zero, it would hide how slow they are.
+        // A share begins with the known times of the others: at zero, it would hide how slow they are.
         let first = || quickest_share(shares, now).unwrap_or_default().min(took);
         let time = shares[share].at(now).unwrap_or_else(first);
         shares[share].observe(now, took, kind.fall(), time);
@@ -103,16 +104,18 @@ impl AnswerTime {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal = Some((took, until));
     }
 
-    /// The [time](Self::get), but not much longer than the last renewal of the replica's own Leases took: no tenant can lengthen
-    /// that, also where nobody else writes. It may be some seconds old, and the API server may have got more to do since.
+    /// The [time](Self::get), limited to a multiple of the last renewal's time for the replica's own
+    /// Leases. No tenant can lengthen a renewal, even if only tenants write. The renewal may be some
+    /// seconds old, and the API server may have got more to do since.
     pub fn without_tenants(&self) -> Duration {
         let (now, renewal) = (Instant::now(), self.0.lock().unwrap_or_else(PoisonError::into_inner).renewal);
         let longest = renewal.filter(|(_, until)| now < *until).map(|(took, _)| took * RENEWALS);
         longest.unwrap_or(Duration::MAX).min(self.at(now))
     }
 
-    /// Whether the API server has too much to do: other writes than creations take much longer than the quickest of them in
-    /// the last 15 to 30 s. A webhook does not slow down both kinds, and few webhooks are asked about all that we write.
+    /// Whether the API server is overloaded: writes other than creations take much longer than the quickest
+    /// of them in the last 15 to 30 s. A webhook does not slow down both kinds, and few webhooks are asked
+    /// about all that we write.
     pub(super) fn is_congested(&self) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let usual = || quickest_share(&known.others, Instant::now()).unwrap_or_default();
@@ -152,7 +155,7 @@ impl Quantile {
         *self = Self { time, until: Some(now + FORGOTTEN.0.max(time * FORGOTTEN.1)) };
     }
 
-    /// The time, if there has been an answer of late.
+    /// The time, if there has been a recent answer.
     fn at(&self, now: Instant) -> Option<Duration> {
         self.until.is_some_and(|until| now < until).then_some(self.time)
     }
@@ -205,7 +208,8 @@ mod tests {
         assert_eq!(time.at(Instant::now() + ms(3_200)), Duration::ZERO);
     }
 
-    /// Answers take so long, for so long, one every 10 ms. Returns for how long the API server seemed to be congested.
+    /// Each answer takes this long, one every 10 ms, for the whole time `lasts`. Returns for how long the
+    /// API server seemed to be congested.
     async fn congested(time: &AnswerTime, kind: Kind, lasts: Duration, took: fn(u64) -> u64) -> Duration {
         let (begun, mut congested) = (Instant::now(), Duration::ZERO);
         for number in 0.. {
@@ -224,9 +228,9 @@ mod tests {
         let some_quick = |number| if number % 500 == 0 { 5 } else { 200 };
         for (kind, most, took) in [
             (Kind::Other, true, some_quick as fn(u64) -> u64),
-            // Of a webhook that is asked about some pods.
+            // Times with a webhook that is asked about some pods.
             (Kind::Creation, false, some_quick),
-            // Of a webhook that is asked in one namespace of three.
+            // Times with a webhook that is asked in one namespace of three.
             (Kind::Other, false, |number| if number % 3 == 0 { 400 } else { 5 }),
             (Kind::Other, false, |_| 200),
             (Kind::Other, false, |number| 1 + number % 18),
@@ -268,7 +272,7 @@ mod tests {
         assert_eq!(observe(&time, Kind::Other, 600, |_| 30), ms(30));
     }
 
-    /// Nobody else writes anything.
+    /// All writes are those of one tenant.
     #[tokio::test(start_paused = true)]
     async fn a_webhook_alone_slows_down_no_thread() {
         let time = AnswerTime::default();

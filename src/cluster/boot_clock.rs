@@ -1,7 +1,9 @@
-//! The clock by which rights end. The monotonic clock of a process stands still while its machine is suspended, and
-//! others go on: a replica that wakes up would believe in Leases that have expired meanwhile. This clock goes on.
+//! The clock by which rights end. The monotonic clock of a process stands still while its
+//! machine is suspended, and the clocks of others go on. By that clock, a replica that wakes up
+//! would believe in Leases that have expired meanwhile. This clock goes on.
 //!
-//! Timers still run by the monotonic clock, so whoever waits for an instant of this one looks at it again and again.
+//! Timers still run by the monotonic clock, so a task that waits for an instant of this clock
+//! looks at it again and again.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -46,7 +48,7 @@ impl BootClock for SystemBootClock {
 
 /// The time since the machine was started.
 fn since_boot() -> Duration {
-    // It is negative on no system.
+    // No system has a negative time here.
     Duration::try_from(clock_gettime(BOOT)).unwrap_or_default()
 }
 
@@ -78,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    /// The clock of a machine that has been suspended for so many seconds.
+    /// The clock of a machine that has been suspended for this many seconds.
     #[derive(Clone, Debug, Default)]
     struct Suspended(Arc<AtomicU64>);
 

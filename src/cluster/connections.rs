@@ -3,9 +3,9 @@
 //! Webhooks of tenants decide parts of answers to writes: warnings, and the code of a refusal. Neither of these may say
 //! anything about connections and credentials.
 //!
-//! Those that wait for the next request are given up together when one is found dead: they led to the same server,
-//! or through the same load balancer. All begin anew when certificates are renewed; what is under way goes on.
-//! Requests about Leases have connections of their own.
+//! If an idle connection is found dead, all idle ones are closed: they led to the same server, or through the
+//! same load balancer. When certificates are renewed, new connections replace all old ones, and requests in
+//! flight finish on theirs. Requests about Leases have connections of their own.
 //!
 //! Connections are HTTP/1.1, with one request or watch each. A dead connection or a lost packet then holds up one request,
 //! not all of them and every watch. A slow reader of one watch takes no window from other streams. A load balancer spreads
@@ -51,7 +51,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 const LEASES: &str = "/apis/coordination.k8s.io/";
 
 type SecureConnector = BoxCloneSyncService<Uri, hyper_rustls::MaybeHttpsStream<Stream>, BoxError>;
-/// The body of a request, whoever made it.
+/// The body of any request.
 type RequestBody = UnsyncBoxBody<Bytes, BodyError>;
 type HttpClient = legacy::Client<SecureConnector, RequestBody>;
 type HttpService = BoxCloneSyncService<Request<RequestBody>, Response<Incoming>, BoxError>;
@@ -90,14 +90,14 @@ struct Shared {
     look: Arc<Notify>,
 }
 
-/// What the next request is sent with.
+/// The credentials and connections of the next request.
 struct Current {
     access: Access,
     pools: Pools,
     services: Services,
 }
 
-/// How connections are made, and what is added to requests.
+/// Makes connections, and adds headers to requests.
 #[derive(Clone)]
 struct Access {
     credentials: Credentials,
@@ -184,7 +184,7 @@ impl Connections {
         (pools, answered)
     }
 
-    /// Tells that a connection of these pools was found dead.
+    /// Records that a connection of these pools was found dead.
     pub(super) fn failed(&self, pools: PoolId) {
         self.0.failed(pools);
     }

@@ -1,5 +1,5 @@
-//! Who the API server is and who we are, as files and credential plugins say at one time: certificates and tokens
-//! are renewed while we run.
+//! The identity of the API server and our own, as files and credential plugins state them at one
+//! time. Certificates and tokens are renewed while we run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) struct Credentials {
     given: Option<Given>,
 }
 
-/// What a plugin gave.
+/// The answer of a credential plugin.
 #[derive(Clone, Debug)]
 struct Given {
     token: Option<SecretString>,
@@ -116,7 +116,7 @@ impl Credentials {
         token.as_ref().map(SecretString::expose_secret)
     }
 
-    /// A certificate and its key, in PEM. Those of a plugin come first, as with client-go.
+    /// A certificate and its key, in PEM. A plugin's certificate comes first, as in client-go.
     fn identity(&self) -> (Option<&str>, Option<&str>) {
         match self.given.as_ref().and_then(|given| given.certificate.as_ref()) {
             Some((certificate, key)) => (Some(certificate), Some(key.expose_secret())),

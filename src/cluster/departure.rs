@@ -1,9 +1,9 @@
 //! The moment at which a request leaves.
 //!
 //! A request may wait between the decision to send it and its first byte: for credentials, a name server, a
-//! connection, a TLS handshake. An HTTP/1.1 connection asks the body for its first piece in the same step in
-//! which it puts head and body on the wire, and puts nothing there when the body fails. So the body is where the
-//! fence is checked last. All writes have one, deletions their options; an empty body would not be asked.
+//! connection, a TLS handshake. An HTTP/1.1 connection puts head and body on the wire in the step in which
+//! it asks the body for its first piece. If the body fails, nothing is sent. So the body is where the fence
+//! is checked last. All writes have one, deletions their options; an empty body would not be asked.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::fence::Fence;
 
-/// What a request must not leave without: an extension of the request, which a transport checks in the last
+/// The condition for a request to leave: an extension of the request, which a transport checks in the last
 /// moment.
 #[derive(Clone, Debug)]
 pub struct Departure {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::cluster::transport::connect;
 
-    /// A connection in memory; hyper wants to know nothing else about it.
+    /// A connection in memory; hyper asks for no other property of it.
     struct Wire(TokioIo<DuplexStream>);
 
     impl hyper_util::client::legacy::connect::Connection for Wire {
@@ -151,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Sends a request through a connector that is held until `before_connected` has run. Returns whether it was
-    /// kept from leaving, and what the server has seen.
+    /// Sends a request through a connector that is held until `before_connected` has run. Returns whether
+    /// it was kept from leaving, and the bytes that the server has seen.
     async fn send(before_connected: impl FnOnce(&Fence)) -> (bool, Vec<u8>) {
         let fence = Fence::unlimited();
         let departure = Departure::through(&fence);

@@ -10,15 +10,16 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::transport::{ByteStream, Transport, TransportError};
 
-/// A transport for those who run on another runtime. Connections belong to the runtime on which they are opened, and all
-/// requests share them, so they are opened on the runtime of the network.
+/// A transport for callers on another runtime. Connections belong to the runtime on which
+/// they are opened, and all requests share them, so they are opened on the runtime of the
+/// network.
 pub struct Elsewhere {
     transport: Arc<dyn Transport>,
     network: Handle,
 }
 
 impl Elsewhere {
-    /// This transport, on this runtime.
+    /// Runs this transport on this runtime.
     pub fn new(transport: Arc<dyn Transport>, network: Handle) -> Self {
         Self { transport, network }
     }

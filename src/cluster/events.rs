@@ -1,9 +1,9 @@
 //! Kubernetes Events about Jobs.
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
-//! count, many similar ones become a combined one, and one object cannot flood the API server. Those that only inform
-//! are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this. If more are pending than may be,
-//! the namespace that has most loses its oldest.
+//! count, many similar ones become a combined one, and one object cannot flood the API server. Events that
+//! only inform are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this.
+//! If more are pending than may be, the namespace that has most loses its oldest.
 
 mod body;
 mod correlator;
@@ -67,7 +67,7 @@ impl ObjectRef {
 pub enum EventType {
     /// Information.
     Normal,
-    /// A problem that somebody should look at.
+    /// A problem that needs attention.
     Warning,
 }
 
@@ -100,7 +100,7 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Shortest and longest pause after a 429, whatever its `Retry-After` asks for.
+/// Shortest and longest pause after a 429; its `Retry-After` is clamped to them.
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
@@ -134,7 +134,8 @@ impl Recorder {
         let (reason, message) = (short_word(&event.reason).into(), short(&event.message).into());
         let event = Event { reason, message, ..event };
         let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
-        // The sender makes room where a namespace has more than its share. Until it does, there are no more than twice as many.
+        // If a namespace has more than its share, the sender makes room. Until then, at most twice its share
+        // waits.
         let has_room = self.pending.send_if_modified(|pending| {
             let has_room = pending.of_namespace(&namespace, class) < 2 * class.share();
             if has_room {
@@ -188,11 +189,11 @@ struct Sender {
 }
 
 impl Sender {
-    /// Runs until nobody records Events any more. After a panic it goes on with the next Event.
+    /// Runs until the last recorder is dropped. After a panic it goes on with the next Event.
     async fn run_supervised(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pauses = Pauses::begin();
         while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
-            // The writes under way have ended with the task, and with them all that waits for their outcome.
+            // The writes in flight have ended with the task, and with them all that waits for their outcome.
             self.correlator.clear();
             count_lost(&self.metrics, LostEvent::Refused, self.taken.total());
             let taken = std::mem::take(&mut self.taken);
@@ -237,8 +238,8 @@ impl Sender {
         }
     }
 
-    /// Drops the oldest Events that wait, in this namespace while it has more than its share, and in the one that has most
-    /// while there are more than have room in all.
+    /// Drops the oldest waiting Events. First this namespace loses Events while it has more than its share.
+    /// Then the largest namespace does, while there are more than the capacity in all.
     fn make_room(&mut self, namespace: &Arc<str>, class: Class) {
         while self.taken.of_namespace(namespace, class) > class.share() && self.drop_oldest(namespace, class)
         {
@@ -296,9 +297,9 @@ async fn until(time: Option<Instant>) {
 
 /// A step of a write.
 enum Step {
-    /// It may leave in this turn of the gate, if the gate has given it one.
+    /// The write may leave in this turn of the gate, if the gate has given it one.
     Leaves(EventWrite, Result<Turn, WriteError>),
-    /// It has ended.
+    /// The write has ended.
     Ended(EventWrite, Delivery),
 }
 
@@ -346,8 +347,8 @@ async fn first_slot(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Ste
     Step::Leaves(write, slot)
 }
 
-/// Sends a write in its first turn, and again after transient failures as often as its class allows. One that may not have
-/// been read is not repeated in protobuf: the correlator composes it again, in JSON.
+/// Sends a write in its first turn, and again after transient failures as often as its class allows. A write
+/// that may not have been read is not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(
     gate: WriteGate,
     busy: BusyServer,

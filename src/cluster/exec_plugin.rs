@@ -16,18 +16,18 @@ pub enum ExecError {
     /// The kubeconfig names no program.
     #[error("the credential plugin has no command")]
     NoCommand,
-    /// It must talk to a user, and nobody is there.
+    /// The plugin must talk to a user, and there is no terminal.
     #[error("the credential plugin {0} must talk to a user at a terminal")]
     NoTerminal(String),
-    /// It cannot be started.
+    /// The plugin cannot be started.
     #[error("the credential plugin {command} cannot be started: {problem}")]
     Start {
         /// The program.
         command: String,
-        /// Why, with what the kubeconfig says about its installation.
+        /// Why, with the kubeconfig's hint about its installation.
         problem: String,
     },
-    /// It failed.
+    /// The plugin failed.
     #[error("the credential plugin {command} failed ({status}){problem}")]
     Failed {
         /// The program.
@@ -44,7 +44,7 @@ pub enum ExecError {
     Answer(String),
 }
 
-/// What a plugin gave.
+/// The answer of a credential plugin.
 #[derive(Debug)]
 pub(super) struct ExecCredential {
     pub(super) token: Option<SecretString>,
@@ -54,7 +54,7 @@ pub(super) struct ExecCredential {
     pub(super) until: Option<Timestamp>,
 }
 
-/// What a plugin is told.
+/// The input of a plugin.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ExecInfo<'a> {
@@ -71,7 +71,7 @@ struct ExecSpec<'a> {
     cluster: Option<&'a ExecAuthCluster>,
 }
 
-/// What a plugin answers.
+/// The output of a plugin.
 #[derive(Deserialize)]
 struct Answer {
     status: Status,

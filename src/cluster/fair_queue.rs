@@ -1,5 +1,5 @@
-//! A queue that is fair at each step: the highest priority first, within a priority the groups in turn, within
-//! a group its flows in turn, and every other time the one of them that is nearest to its end.
+//! A queue that is fair at each step. The highest priority comes first, and its groups take turns. In a group
+//! its flows take turns; every other turn goes to the flow that is nearest to its end.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
@@ -13,17 +13,18 @@ mod flows;
 /// Whether an item of a group may be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// It has to wait, and does not hold up other groups.
+    /// The item has to wait, and does not hold up other groups.
     None,
-    /// It may, if no group comes before it.
+    /// The item may be taken, if no group comes before it.
     Some,
-    /// It may, and comes before groups that have more.
+    /// The item may be taken, and comes before groups that have more.
     Preferred,
 }
 
 /// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
-/// turns, and the [flows](flows) `F` of a group: a flow with 100,000 items delays the single item of another flow by at
-/// most one item, and two for each other flow that waits. Items of one flow, group and priority keep their order.
+/// turns, and so do the [flows](flows) `F` of a group. A flow with 100,000 items delays the single item of
+/// another flow by at most one item, and two for each other flow that waits. Items of one flow, group and
+/// priority keep their order.
 ///
 /// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
 /// flow's many items of a high priority do not delay other flows' items of a lower one for long.
@@ -117,8 +118,8 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         Some(*rest.iter().find(starves).unwrap_or(first))
     }
 
-    /// An item of a flow is unwanted from now on. Unwanted items are dropped together, without a walk over the flow for each of
-    /// them: when they may be more than half of it, or when their turn comes.
+    /// An item of a flow is unwanted from now on. Unwanted items are dropped together, without a walk over
+    /// the flow for each. This happens when they may be more than half of the flow, or when their turn comes.
     pub(super) fn forget(&mut self, priority: P, group: &G, flow: &F) {
         let is_unwanted = self.is_unwanted;
         self.drop_of(priority, group, |flows| flows.forget(flow, is_unwanted));
@@ -221,7 +222,7 @@ impl<K: Hash + Eq + Clone, L> Turns<K, L> {
         self.order.push_front(key.clone());
     }
 
-    /// The place of the first key that is preferred, or else of the first that has room.
+    /// The place of the first key that is preferred; without one, of the first that has room.
     fn turn(&self, room: impl Fn(&K) -> Room) -> Option<usize> {
         let mut first = None;
         for (place, key) in self.order.iter().enumerate() {
@@ -389,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_flow_keeps_its_turn_while_items_of_it_are_kept() {
-        // Somebody wants an item for as long as there is another reference to it.
+        // An item is wanted as long as there is another reference to it.
         let mut queue = FairQueue::new(|_, _| false).without(|item: &Rc<i32>| Rc::strong_count(item) == 1);
         let mut wanted: Vec<Rc<i32>> = [1, 10, 2, 3, 11, 4].map(Rc::new).into();
         for (group, flow, at) in
@@ -415,8 +416,8 @@ mod tests {
     }
 
     proptest! {
-        /// Between two items of one flow, no other flow of its group gets two, if they are alike; between two of one group, no
-        /// other group gets two.
+        /// Between two items of one flow, no other flow of its group gets two, if they are alike. Between two
+        /// items of one group, no other group gets two.
         #[test]
         fn turns_are_fair_and_nothing_is_lost(
             pushes in prop::collection::vec((0..3u8, 0..3u8, 0..4u8), 0..200),
@@ -447,7 +448,7 @@ mod tests {
         }
     }
 
-    /// Whether nobody has two turns while another one waits for its next.
+    /// Whether no flow has two turns while another one waits for its next.
     fn fair(turns: impl Iterator<Item = u8>) -> bool {
         let turns: Vec<u8> = turns.collect();
         (0..4).all(|waiting| {

@@ -16,9 +16,9 @@ use crate::mutants::{Mutant, is};
 /// The namespace that something is done for; `None` for the replica itself.
 type Namespace = Option<Arc<str>>;
 
-/// Gives out permits, in turns by namespace, and within a namespace by Job. A namespace never holds more than its share: a
-/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Clones are the same
-/// semaphore.
+/// Gives out permits, in turns by namespace, and within a namespace by Job. A namespace
+/// never holds more than its share. A tenant that waits for thousands of answers, or for
+/// answers that never come, leaves the rest to others. Clones are the same semaphore.
 #[derive(Clone)]
 pub struct FairSemaphore(Arc<Mutex<State>>);
 
@@ -35,16 +35,16 @@ struct State {
     waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
 }
 
-/// How long what was refused keeps its permit.
+/// How long refused work keeps its permit.
 const PACE: Duration = Duration::from_secs(1);
 
-/// The fence was closed for good before something was done.
+/// The fence was closed before the work was done.
 #[derive(Debug)]
 pub struct Fenced;
 
-/// The right to do what the semaphore guards, until it is dropped.
+/// The right to use the guarded resource, until it is dropped.
 pub struct Permit {
-    /// `None` once it has been given back.
+    /// Absent once it has been given back.
     of: Option<FairSemaphore>,
     namespace: Namespace,
 }
@@ -68,8 +68,9 @@ impl FairSemaphore {
         Self::new(usize::MAX, share)
     }
 
-    /// The same, with a permit for each namespace that holds none, although there may be more then than there are. For what may take
-    /// very long: however many namespaces keep theirs, others go on.
+    /// The same, with a permit for each namespace that holds none, although there may be
+    /// more then than there are. For work that may take very long: however many
+    /// namespaces keep their permits, others go on.
     #[must_use]
     pub fn with_one_for_each(self) -> Self {
         self.lock().least = 1;
@@ -81,7 +82,8 @@ impl FairSemaphore {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a permit, for a Job of this namespace. `None`: for the replica itself, or for no Job in particular.
+    /// Waits for a permit, for a Job of this namespace. Without a namespace, the permit
+    /// is for the replica itself; without a Job, for none in particular.
     pub async fn acquire(&self, namespace: Option<&Arc<str>>, job: Option<&JobId>) -> Permit {
         let namespace = namespace.filter(|_| !is(Mutant::TurnsByUid)).cloned();
         let mut waiter = {
@@ -117,8 +119,8 @@ impl FairSemaphore {
         Ok(Box::pin(work()).await)
     }
 
-    /// The same for something that may be refused again and again: then it keeps its permit for a second, so that the refusals of
-    /// a namespace have a pace.
+    /// The same for work that may be refused again and again. Refused work keeps its
+    /// permit for a second, so that the refusals of a namespace have a pace.
     ///
     /// # Errors
     /// When the fence is closed.
@@ -185,7 +187,7 @@ impl FairSemaphore {
     }
 }
 
-/// Somebody who waits for a permit. Dropped, it takes itself out of the queue.
+/// A task that waits for a permit. Dropped, it takes itself out of the queue.
 struct Waiter<'a> {
     of: &'a FairSemaphore,
     namespace: &'a Namespace,
@@ -200,7 +202,7 @@ impl Drop for Waiter<'_> {
             return;
         }
         self.granted.close();
-        // One that has come meanwhile is given back.
+        // A permit that has come meanwhile is given back.
         drop(self.granted.try_recv());
         self.of.lock().waiting.forget((), self.namespace, &self.job.cloned());
     }

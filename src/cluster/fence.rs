@@ -19,7 +19,7 @@ pub struct Fence {
     /// The origin of the nanoseconds.
     base: Instant,
     right: Arc<Right>,
-    /// What else ends this part of the right.
+    /// The part of the right that this fence covers; it may end before the rest.
     part: Option<Arc<Part>>,
 }
 
@@ -37,7 +37,7 @@ struct Right {
     closed: AtomicBool,
     /// The shard is handed over in good order.
     handed_over: AtomicBool,
-    /// The right ended while a request was under way.
+    /// The right ended while a request was in flight.
     overrun: AtomicBool,
     closing: Notify,
 }
@@ -76,8 +76,8 @@ impl Fence {
         Self { part: None, ..self.clone() }
     }
 
-    /// Ends this part of the right: what has yet to leave is wanted no more. The rest of the right lasts, and what is under
-    /// way is answered.
+    /// Ends this part of the right: its waiting requests are no longer wanted. The rest of the right lasts,
+    /// and requests in flight are answered.
     pub fn withdraw(&self) {
         if let Some(part) = &self.part {
             part.withdrawn.store(true, Ordering::Release);
@@ -96,13 +96,14 @@ impl Fence {
         self.right.end.fetch_max(self.mark(end), Ordering::AcqRel);
     }
 
-    /// Closes the fence for good. What is under way may still be answered until the right would have ended.
+    /// Closes the fence forever. Requests in flight may be answered until the right would have ended.
     pub fn close(&self) {
         self.right.closed.store(true, Ordering::Release);
         self.right.closing.notify_waiters();
     }
 
-    /// Closes the fence since the shard is handed over: what it keeps from leaving is no sign of a lost claim.
+    /// Closes the fence since the shard is handed over: writes that it keeps from leaving are no sign of a
+    /// lost claim.
     pub fn hand_over(&self) {
         self.right.handed_over.store(true, Ordering::Release);
         self.close();
@@ -113,17 +114,17 @@ impl Fence {
         self.right.handed_over.load(Ordering::Acquire)
     }
 
-    /// Takes in that the right has ended while a request was under way, whose answer nobody awaits any more.
+    /// Records that the right has ended while a request was in flight, so its answer is no longer awaited.
     pub fn overrun(&self) {
         self.right.overrun.store(true, Ordering::Release);
     }
 
-    /// Whether a request may still arrive of which nobody awaits the answer.
+    /// Whether a request may still arrive whose answer is no longer awaited.
     pub fn is_overrun(&self) -> bool {
         self.right.overrun.load(Ordering::Acquire)
     }
 
-    /// Returns once the fence is closed for good, or this part of the right withdrawn.
+    /// Returns once the fence is closed, or this part of the right is withdrawn.
     pub async fn closed(&self) {
         // Before the look: no end is missed.
         let closing = self.right.closing.notified();
@@ -152,8 +153,8 @@ impl Fence {
         is(Mutant::FenceOff) || (!self.is_closed() && self.lasts_from(now) != Some(Duration::ZERO))
     }
 
-    /// Whether the fence is closed for good, or this part of the right withdrawn. One that is merely not open may be extended
-    /// again.
+    /// Whether the fence is closed, or this part of the right is withdrawn. If the fence is merely not open,
+    /// it may be extended again.
     pub fn is_closed(&self) -> bool {
         self.right.closed.load(Ordering::Acquire) || self.is_withdrawn()
     }

@@ -1,16 +1,17 @@
 //! The gate through which all writes leave (invariant 6: one write gate).
 //!
-//! The gate sends status and finalizers before deletions, creations, statuses that only show progress, Events that
-//! report failures and ends, and other Events, in this order. Only the last may starve; progress and reports wait for a
-//! while. Within a priority it serves the namespaces in turn, and within these the Jobs in turn and, every other time, the
-//! Job that needs the fewest pods. It keeps to a rate, and to windows that follow the API server's answers ([`slots`]): what
-//! fails in one namespace holds back that namespace only. When a write leaves, its shard must still be ours, up to the moment
-//! in which its bytes do ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
+//! The gate sends status and finalizers first. Deletions, creations, statuses that only show progress,
+//! Events that report failures and ends, and other Events follow, in this order. Only the last may starve;
+//! progress and reports wait for a while. Within a priority it serves the namespaces in turn, and within
+//! these the Jobs. Every other turn goes to the Job that needs the fewest pods. It keeps to a rate, and to
+//! windows that follow the API server's answers ([`slots`]): failures in one namespace hold back that
+//! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes
+//! do ([`Departure`]). Its answer is awaited no longer than the right to act lasts.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
-//! (429) had none: it goes back to the head of its queue, and the gate pauses for as long as the API server
-//! asks. Rejected Events are returned to their recorder, since they may be out of date by then. What a webhook
-//! refuses is returned as well, whatever its code.
+//! (429) had none. It goes back to the head of its queue, and the gate pauses for as long as the API server
+//! asks. Rejected Events are returned to their recorder, since they may be out of date by then. Refusals by
+//! a webhook are returned as well, whatever their code.
 
 mod answer;
 mod flight;
@@ -87,8 +88,8 @@ pub struct GateConfig {
     pub burst: u32,
     /// Writes in flight.
     pub window: WindowLimits,
-    /// How long to wait for an answer before it counts as lost. The API server answers writes within 34 s, and waits
-    /// for a webhook for up to 30 s: what a webhook has held up must not look as if it had.
+    /// How long to wait for an answer before it counts as lost. The API server answers writes within 34 s,
+    /// and waits for a webhook for up to 30 s. A write that a webhook has held up must not look lost.
     pub timeout: Duration,
     /// Is kept up to date.
     pub answer_time: AnswerTime,
@@ -101,17 +102,19 @@ impl Default for GateConfig {
     }
 }
 
-/// A write is held up by a webhook if its answer took longer than this, and so many times as long as others' answers take ...
+/// A webhook has held up a write whose answer took longer than this, and this many times as long as others'
+/// answers ...
 const HELD_UP: (Duration, u32) = (Duration::from_secs(1), 8);
-/// ... or longer than this: where nobody else writes, others' answers may be those of the same webhook.
+/// ... or longer than this: if there are no other writers, others' answers may be those of the same
+/// webhook.
 const HELD_UP_SURELY: Duration = Duration::from_secs(10);
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
-/// Writes that each Job may have under way, however many other namespaces have Jobs.
+/// Writes that each Job may have in flight, however many other namespaces have Jobs.
 const FEWEST_WRITES: usize = 8;
-/// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. Where more Jobs wait, each may have
-/// fewer of them.
+/// Writes of a namespace that wait only since each of its Jobs may have [`FEWEST_WRITES`]. If more Jobs
+/// wait, each may have fewer.
 const MOST_BY_FEWEST: usize = 8192;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
@@ -172,7 +175,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The turn, if it has come, or the reservation, if it has yet to come.
+    /// The turn, if it has come; otherwise the reservation.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -272,7 +275,8 @@ impl WriteGate {
         self.reserve_in(order, write.lane())
     }
 
-    /// Asks for the turn of a Job's status in this namespace. What it says can be decided when the turn has come.
+    /// Asks for the turn of a Job's status in this namespace. Its content can be decided when the turn has
+    /// come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
         self.reserve_in(order, Lane::status(namespace))
     }
@@ -283,7 +287,7 @@ impl WriteGate {
         Reservation { turn }
     }
 
-    /// How quickly the API server answers writes at present; zero if nobody knows.
+    /// How quickly the API server answers writes at present; zero if unknown.
     pub fn answer_time(&self) -> Duration {
         self.shared.answer_time.get()
     }
@@ -305,10 +309,11 @@ impl WriteGate {
         Box::pin(self.shared.clone().carry_out(order, write, trace, granted))
     }
 
-    /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
-    /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
-    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of what the
-    /// rate, or a slow API server, allows, and that of a Job's start waits on a slow API server: the Job may end soon.
+    /// How many writes each Job of this namespace with waiting writes may have in flight. In total they
+    /// keep the widest window full without piling up. Each namespace has the same part of them, so the Jobs
+    /// of one that is stuck do not slow down others. Statuses get only a small part of the rate, or of the
+    /// capacity of a slow API server. If the API server is slow, the status of a Job's start waits, since
+    /// the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let of_jobs = || Priority::ALL.into_iter().filter(|priority| !priority.is_event());
@@ -350,7 +355,7 @@ async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
         if let Some(rate) = rate {
             rate.take().await;
         }
-        // What has gone meanwhile does not cost the token.
+        // A withdrawn write does not cost the token.
         while !shared.grant_next() {
             shared.sendable().await;
         }
@@ -363,7 +368,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
+    /// Queues a write. If nothing holds the write back, it gets its turn without the dispatcher.
     fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
         let mut state = self.lock();
         state.slots.take_back(self.answer_time.is_congested());
@@ -499,7 +504,7 @@ impl Shared {
         self.ended.notify_waiters();
     }
 
-    /// Drops the writes of a flow for which nobody waits any more.
+    /// Drops the writes of a flow whose callers no longer wait.
     fn forget_unwanted(&self, order: &Order, lane: &Lane) {
         let mut state = self.lock();
         state.queue.forget(order.priority, lane, &order.flow);

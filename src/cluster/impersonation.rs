@@ -1,4 +1,4 @@
-//! The user to act as, from a kubeconfig: what kube leaves out of it.
+//! The user to act as, from a kubeconfig: the part that kube leaves out.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,6 @@
-//! Reads of one object that are one read. A read joins one of the same object that has not left yet, and waits for a moment if
-//! one is in flight: its answer may be older than the question, but the next read can serve all who ask meanwhile.
+//! Reads of one object that are one read. A read joins one of the same object that has not left yet. If a
+//! read is in flight, its answer may be older than the question. So the next one waits for a moment, and
+//! serves all callers since.
 //!
 //! The read includes the decoding. A tenant chooses how long an object is and how many ask for it, so it is decoded once for
 //! all of them.
@@ -20,7 +21,7 @@ use crate::job::job_id::JobId;
 /// How long a read waits for one of the same object that is in flight, so that others may join it.
 const GATHERING: Duration = Duration::from_secs(1);
 
-/// The reads of the objects of one kind; `T` is what a read shows. Clones are the same reads.
+/// The reads of the objects of one kind; `T` is the result of a read. Clones are the same reads.
 pub(super) struct JoinedReads<T> {
     objects: Arc<Mutex<Objects<T>>>,
 }
@@ -36,11 +37,11 @@ struct Object<T> {
     next: Option<WeakShared<BoxFuture<'static, T>>>,
 }
 
-/// Forgets an object that nobody reads any more.
+/// Removes an object from the table after its last read.
 struct Forget<T> {
     reads: JoinedReads<T>,
     path: Arc<str>,
-    /// Shared by all reads of the object and the table. `None` once it is given back.
+    /// Shared by all reads of the object and the table. Absent once it is given back.
     in_flight: Option<Arc<AsyncMutex<()>>>,
 }
 

@@ -1,11 +1,14 @@
 //! Reads a list while it arrives, object by object: of an answer of any length, no more than one incomplete object is held.
 //!
-//! Lists are asked for in one piece, without a version: consistent, and since Kubernetes 1.31 from the API server's
-//! watch cache. It asks etcd for the newest version, waits until the cache is there, and encodes the objects that it
-//! has; since 1.33 one by one, without a copy of the whole. Pages would cost it more: until 1.33 each after the first is
-//! read from etcd and decoded again, and so are all pods that a selector passes over. A list of 100,000 pods is 199 such
-//! reads, and any of them may expire. What a list in one piece has to keep to is the API server's `--request-timeout`, 60 s.
-//! Its own caches and controllers list the same way. A streaming list has no such limit, and is preferred where served.
+//! Lists are asked for in one piece, without a version: consistent, and since Kubernetes 1.31
+//! from the API server's watch cache. The API server asks etcd for the newest version, waits
+//! until its cache is there, and encodes the objects of the cache. Since 1.33 it encodes them
+//! one by one, without a copy of the whole. Pages would cost it more. Until 1.33, each page
+//! after the first is read from etcd and decoded again, and so are all pods that a selector
+//! passes over. A list of 100,000 pods is 199 such reads, and any of them may expire. The
+//! limit for a list in one piece is the API server's `--request-timeout`, 60 s. The API
+//! server's own caches and controllers list the same way. A streaming list has no such limit,
+//! and is preferred where served.
 //!
 //! A list whose end is missing is an error, never a shorter list: see [`ListBody::end`].
 
@@ -40,7 +43,7 @@ pub enum ListError {
     /// The bytes are not protobuf.
     #[error("the list is malformed: {0}")]
     Protobuf(#[from] Malformed),
-    /// What surrounds the objects, or the bytes between them, are not those of a list.
+    /// The bytes around or between the objects are not those of a list.
     #[error("the answer is not a list")]
     NotAList,
     /// An object is longer than any.
@@ -70,7 +73,7 @@ impl From<TooLong> for ListError {
 pub(super) struct NotRead {
     /// Why.
     pub(super) error: DecodeError,
-    /// What exists; `None` if not even its name can be read.
+    /// The object's metadata, unless even its name is unreadable.
     pub(super) object: Option<Unreadable>,
 }
 
@@ -98,8 +101,8 @@ impl<D: Decoder> ListBody<D> {
         }
     }
 
-    /// The next object that is complete. One that cannot be read costs no other; one that is not even JSON or a message
-    /// shows that the list is broken.
+    /// The next object that is complete. An unreadable object costs no other. If it is not
+    /// even JSON or a message, the list is broken.
     pub(super) fn next(&mut self, decoder: &D) -> Result<Option<Result<D::Object, NotRead>>, ListError> {
         Ok(match self {
             Self::Json(list) => {
@@ -130,8 +133,9 @@ impl<D: Decoder> ListBody<D> {
     /// The version of the list, after its last piece.
     ///
     /// # Errors
-    /// When the list is not complete. That shows in its own syntax, whether or not the connection was closed in order: a
-    /// proxy may do so after a part, and so does an API server that fails to encode an object.
+    /// When the list is not complete. The syntax of the list shows whether it is complete. An
+    /// orderly end of the connection proves nothing: a proxy may close it after a part. So
+    /// does an API server that fails to encode an object.
     pub(super) fn end(self) -> Result<u64, ListError> {
         match self {
             Self::Json(list) => list.end(),

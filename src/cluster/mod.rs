@@ -5,7 +5,7 @@
 //! | [`transport`] | the only seam to the network: requests, and streams of watches |
 //! | [`answer_body`] | bodies in one piece, and the turns of long ones |
 //! | `connections` | the connections of the transport: pools, renewal, proxies |
-//! | `credentials`, `exec_plugin`, `impersonation` | who we are, as files, plugins and a kubeconfig say |
+//! | `credentials`, `exec_plugin`, `impersonation` | our identity, as files, plugins and a kubeconfig state it |
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
 //! | [`list`] | reads a list while it arrives, and sees whether it is complete |
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
@@ -15,7 +15,7 @@
 //! | [`reads`] | live reads: few at once, fair between Jobs, and one of each object |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |
-//! | [`supervision`] | what becomes of a panic: tasks that begin anew |
+//! | [`supervision`] | catches panics, and restarts tasks |
 //! | [`version`] | the version of the API server |
 //! | [`fence`] | how long writes for a shard may leave |
 //! | [`departure`] | checks a fence when the bytes of a request leave |

@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The longest object or frame, in bytes: the limit of Kubernetes' own clients. A longer one is none: an API server sends etcd,
-/// or what stands in for it, 2 MiB at most, and JSON writes a byte of a text as six at most.
+/// The longest object or frame, in bytes: the limit of Kubernetes' own clients. No object is longer.
+/// An API server sends 2 MiB at most to etcd, or to a stand-in for it. JSON writes a byte of a text as
+/// six at most.
 pub(super) const LONGEST: usize = 16 << 20;
 
 /// A length in bytes above the limit.
@@ -13,15 +14,15 @@ pub(super) const LONGEST: usize = 16 << 20;
 #[error("{0} bytes are too long for an object")]
 pub(super) struct TooLong(u64);
 
-/// A length that is announced, if an object can be so long.
+/// An announced length, if an object can be that long.
 pub(super) fn checked(length: u64) -> Result<usize, TooLong> {
     usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or(TooLong(length))
 }
 
-/// A stream of pieces. What arrives in one piece is not copied.
+/// A stream of pieces. A part that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// What has been read ahead of a part that is incomplete.
+    /// The beginning of an incomplete part.
     partial: BytesMut,
     /// Bytes that have not been looked at.
     unread: Bytes,
@@ -34,7 +35,7 @@ impl Pieces {
         self.unread = piece;
     }
 
-    /// The next bytes, once so many have arrived. Until then nothing else may be asked for.
+    /// The next bytes, once this many have arrived. Until then the caller may ask for nothing more.
     pub(super) fn take(&mut self, length: usize) -> Option<Bytes> {
         if self.partial.is_empty() && self.unread.len() >= length {
             return Some(self.unread.split_to(length));
@@ -57,7 +58,7 @@ impl Pieces {
         self.unread.has_remaining().then(|| self.unread.get_u8())
     }
 
-    /// Skips so many bytes, or those that have arrived. Returns how many.
+    /// Skips this many bytes, or those that have arrived. Returns how many.
     pub(super) fn skip(&mut self, length: u64) -> u64 {
         let mut left = usize::try_from(length).unwrap_or(usize::MAX);
         let mut skipped = 0;

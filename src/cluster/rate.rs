@@ -17,15 +17,14 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// `qps` tokens per second, and `burst` at once after a pause: as many as per second if that is 0.
-    /// `None`, which is no limit, for a `qps` of 0.
+    /// `qps` tokens per second, and `burst` at once after a pause: as many as per second if that is 0. If
+    /// `qps` is 0, returns `None`: no limit.
     pub(crate) fn per_second(qps: u32, burst: u32) -> Option<Self> {
         let qps = NonZeroU32::new(qps)?;
         Some(Self::new(Quota::per_second(qps).allow_burst(NonZeroU32::new(burst).unwrap_or(qps))))
     }
 
-    /// A token per `period`, and `burst` at once after a pause. `None`, which is no limit, for a `period` of
-    /// 0.
+    /// A token per `period`, and `burst` at once after a pause. If `period` is 0, returns `None`: no limit.
     pub(crate) fn per_period(period: Duration, burst: NonZeroU32) -> Option<Self> {
         Some(Self::new(Quota::with_period(period)?.allow_burst(burst)))
     }

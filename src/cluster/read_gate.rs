@@ -1,8 +1,9 @@
-//! The gate of live reads: how many are in flight, and whose turn it is.
+//! The gate of live reads: how many are in flight, and which has the next turn.
 //!
-//! No more than [`AT_ONCE`] reads of objects are in flight in a replica, [`SHARE`] of one namespace, and [`LISTS`] lists,
-//! [`LISTS_SHARE`] of one namespace. A list has its turn as long as its objects are kept, and these take no more than
-//! [`SHORT_LIST`]: two lists at a time may be longer. Those that wait take turns by namespace, and then by Job.
+//! No more than [`AT_ONCE`] reads of objects are in flight in a replica, [`SHARE`] of one namespace,
+//! and [`LISTS`] lists, [`LISTS_SHARE`] of one namespace. A list keeps its turn as long as its
+//! objects are kept, and these take no more than [`SHORT_LIST`]. Two lists at a time may be longer.
+//! Waiting reads take turns by namespace, and then by Job.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use crate::job::job_id::JobId;
 
 /// Live reads of a replica that may be in flight at once.
 pub(super) const AT_ONCE: usize = 32;
-/// Those of them that may be in flight for one namespace.
+/// Live reads of one namespace that may be in flight.
 pub(super) const SHARE: usize = 16;
 /// Lists of a replica that may be in flight at once, beside the reads of objects: they take longer.
 const LISTS: usize = 16;
-/// Those of them that may be in flight for one namespace.
+/// Lists of one namespace that may be in flight.
 const LISTS_SHARE: usize = 4;
 /// Most bytes that the objects of such a list may take, unless the replica lists all namespaces.
 pub(super) const SHORT_LIST: usize = 4 << 20;
@@ -35,7 +36,7 @@ pub(super) struct ReadGate {
 pub(super) enum Length {
     /// [`SHORT_LIST`].
     Short,
-    /// As much as they need.
+    /// Without limit.
     Long,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct ListTurn {
 }
 
 impl ListTurn {
-    /// Whether an object of so many bytes has room beside those before it.
+    /// Whether an object of this many bytes has room beside those before it.
     pub(super) fn has_room(&mut self, bytes: usize) -> bool {
         let left = self.room.checked_sub(bytes);
         self.room = left.unwrap_or(0);

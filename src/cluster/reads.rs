@@ -66,7 +66,7 @@ pub struct Reader {
     asker: Option<JobId>,
 }
 
-/// What all clones of a reader share.
+/// The services that all clones of a reader share.
 pub struct ReadServices {
     transport: Arc<dyn Transport>,
     pods: Kind<PodDecoder>,

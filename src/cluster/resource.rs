@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is escaped in a segment of a path: all but the unreserved characters of RFC 3986, which are those of names.
+/// The characters that are escaped in a segment of a path: all but the unreserved
+/// characters of RFC 3986, which are those of names.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A resource type.
@@ -42,7 +43,8 @@ impl Resource {
         [root.as_slice(), &["/", version], &within, &["/", plural]].concat().concat()
     }
 
-    /// Path of one object, in a namespace unless its kind has none. Whatever the name is, the path is that of one object.
+    /// Path of one object, in a namespace unless its kind has none. Any name, however
+    /// odd, gives the path of one object.
     pub fn object_path<'a>(&self, namespace: impl Into<Option<&'a str>>, name: &str) -> String {
         [&self.path(namespace.into()), "/", &*segment(name)].concat()
     }

@@ -1,7 +1,7 @@
-//! What becomes of a panic: tasks that nobody could do without begin anew.
+//! Catches panics, and restarts tasks that are indispensable.
 //!
-//! Tokio ends a task that panics, and tells only who holds its handle. So every task that lasts runs in here, and its
-//! owner decides what a panic means.
+//! Tokio ends a task that panics, and reports that only to the holder of its handle. So every
+//! task that lasts runs in here, and its owner decides how to handle a panic.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 
-/// Pause before a task that has panicked begins anew: the first, and the longest.
+/// Pause before a task that has panicked is restarted: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A task that has run for as long as this is well again.
 const WELL: Duration = Duration::from_secs(300);
@@ -42,8 +42,8 @@ impl Pauses {
 
 /// Runs to the end; `None` after a panic, which is logged. `what` names the task in the log.
 pub fn caught<T>(what: &'static str, task: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
-    // What the task has changed is judged by whoever decides to go on. Not an async function: its future would have
-    // room for the task twice.
+    // The caller that decides to go on judges the state that the task has left. Not an async
+    // function: its future would have room for the task twice.
     AssertUnwindSafe(task).catch_unwind().map(move |ended| {
         ended
             .inspect_err(|panic| tracing::error!(what, panic = message(&**panic), "a task has panicked"))
@@ -51,7 +51,8 @@ pub fn caught<T>(what: &'static str, task: impl Future<Output = T>) -> impl Futu
     })
 }
 
-/// Runs a task, and begins it anew after each panic. `begin` gives the task what outlives the panic.
+/// Runs a task, and restarts it after each panic. `begin` gives the task the state that outlives
+/// the panic.
 pub async fn supervised<T, F: Future<Output = T>>(what: &'static str, mut begin: impl FnMut() -> F) -> T {
     let mut pauses = Pauses::begin();
     loop {
@@ -62,7 +63,7 @@ pub async fn supervised<T, F: Future<Output = T>>(what: &'static str, mut begin:
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")

@@ -28,7 +28,7 @@ impl TestApi {
         Self { answer: Arc::new(Mutex::new(Box::new(answer))), sent: Arc::default(), latency: Duration::ZERO }
     }
 
-    /// Answers come this long after what they show.
+    /// Answers come this long after the state that they show.
     pub(crate) fn after(self, latency: Duration) -> Self {
         Self { latency, ..self }
     }

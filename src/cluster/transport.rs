@@ -89,12 +89,13 @@ pub struct Connection {
     pub transport: Arc<dyn Transport>,
 }
 
-/// Builds the clients of the API server in this configuration. None of them retries by itself, since only the
-/// caller knows what may be repeated. kube's own client would repeat a request up to 15 times after 429, 503
-/// and 504, POST included.
+/// Builds the clients of the API server in this configuration. The clients never retry, since only the caller
+/// knows which requests may be repeated. kube's own client would repeat a request up to 15 times after 429,
+/// 503 and 504, POST included.
 ///
-/// Both share their connections. Those go through the proxy of the configuration, if it has one; the environment is
-/// not asked. Certificates, tokens and the answers of credential plugins are renewed as long as one of them exists.
+/// Both share their connections. Connections go through the proxy of the configuration, if it has one; the
+/// environment is not asked. Certificates, tokens and the answers of credential plugins are renewed as long
+/// as one of them exists.
 ///
 /// # Errors
 /// When the identity is not a valid header value, or the configuration (addresses, certificates, credentials)
@@ -128,7 +129,8 @@ pub fn connect_measured(
     Ok(Connection { client: client.build(), transport })
 }
 
-/// A client for commands, which repeats what the API server has no room for: requests with the answers 429, 503 and
+/// A client for commands, which repeats requests that the API server has no room for: those with the answers
+/// 429, 503 and
 /// 504. Connections as of [`connect`].
 ///
 /// # Errors
@@ -197,7 +199,7 @@ impl Transport for HttpTransport {
             sent.answered(answer.as_ref().ok().map(Response::status));
             let response = answer.map_err(|e| TransportError(causes(&*e)))?;
             let broken = move |error: hyper::Error| {
-                // Nobody has said that this connection ends: others may be as dead.
+                // The server did not announce the end of this connection, so others may be as dead.
                 if is_timeout(&error) {
                     connections.failed(pools);
                 }

@@ -1,4 +1,4 @@
-//! The version of an API server, and what depends on it.
+//! The version of an API server, and the features that depend on it.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! A watcher: lists and watches one resource until its stream is dropped.
 //!
-//! The first list is a streaming list where the API server serves those (`sendInitialEvents`) and its caches are not
-//! behind, else a plain one in one piece. A watch that breaks is resumed from the last version seen. The watcher
-//! relists only when the API server no longer has that version (410). kube's `runtime::watcher` would do the same over full-size
-//! objects in owned strings, without byte counts or the seam to a simulated network.
+//! If the API server serves streaming lists (`sendInitialEvents`) and its caches are not behind, the first
+//! list is one. Otherwise it is a plain list in one piece. A watch that breaks is resumed from the last
+//! version seen. The watcher relists only when the API server no longer has that version (410). kube's
+//! `runtime::watcher` would do the same over full-size objects in owned strings, without byte counts or the
+//! seam to a simulated network.
 
 mod event;
 mod frames;
@@ -43,7 +44,7 @@ pub use self::query::Selection;
 pub use self::step::{Start, Step};
 pub use self::vigil::Vigil;
 
-/// One item of a watch.
+/// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
     /// A new list begins and replaces everything sent before.
@@ -73,7 +74,7 @@ const LASTED: Duration = Duration::from_secs(10);
 const BRIEF_SECONDS: u64 = 16;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
-/// A watch that begins after a version has begun when the API server has said nothing else for this long.
+/// A watch that begins after a version has begun when the API server has been silent for this long.
 const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.
@@ -82,7 +83,7 @@ const BUFFER: usize = 256;
 const LARGE: usize = 64 << 10;
 /// First and longest back-off after a failure, before jitter of up to as much again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// The longest for Leases. Until they are seen, a shard that nobody owns is not claimed.
+/// The longest for Leases. Until Leases are seen, a free shard is not claimed.
 const LONGEST_OF_LEASES: Duration = Duration::from_secs(2);
 /// Longest pause that the API server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(30);
@@ -141,7 +142,7 @@ pub fn watch_steps<D: Decoder>(
     let (out, steps) = mpsc::channel(BUFFER);
     let to = out.clone();
     let mut start = Some(start);
-    // One that has panicked knows nothing for certain, and lists again.
+    // A watcher that has panicked knows nothing for certain, and lists again.
     let begin = move || {
         let start = start.take().unwrap_or(Start::List);
         Watcher {
@@ -283,7 +284,7 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Stopped) => return Stopped,
                 Err(Broken::Expired) if !self.has_begun => return Stopped,
                 Ok(()) if lasted => {
-                    // One that lasts as long as was asked for ends alone.
+                    // If the watch lasts as long as was asked for, it ends alone.
                     if !position.was_silent && open_for < Duration::from_secs(WATCH_SECONDS) {
                         sleep(spread(self.seed, SPREAD)).await;
                     }

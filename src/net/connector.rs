@@ -21,8 +21,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// Time between two such questions.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for which sent bytes, or such questions, may stay without acknowledgement before the connection is given up:
-/// the other side may have died without a word.
+/// Longest time that sent bytes, or such questions, may stay unacknowledged. Then the
+/// connection is given up: the other side may have died without a word.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
 
 /// A connection to a server. It is over TLS as far as the proxy, if that wants so.

@@ -1,7 +1,7 @@
 //! Which proxy leads to a host.
 //!
-//! The environment is read as programs in Go read it, which includes kubectl: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`,
-//! in upper or lower case, and never a proxy for loopback. `ALL_PROXY` stands in for those that are not set.
+//! The environment is read as by Go programs, kubectl included: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`,
+//! in upper or lower case. Loopback never has a proxy. `ALL_PROXY` stands in for those that are not set.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Proxy {
     read: Intercept,
 }
 
-/// What a proxy speaks.
+/// The protocol between a client and its proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP in clear.
@@ -81,7 +81,7 @@ impl Proxy {
         &self.given
     }
 
-    /// What the proxy speaks.
+    /// The protocol that the proxy speaks.
     pub fn scheme(&self) -> Scheme {
         scheme(self.read.uri()).unwrap_or(Scheme::Http)
     }
@@ -141,7 +141,7 @@ fn is_without_proxy(server: &Uri, entries: &str) -> bool {
     if entries.contains(&"*") {
         return true;
     }
-    // It also takes the domain itself for one of its own subdomains, as curl does.
+    // The matcher also takes the domain itself for one of its own subdomains, as curl does.
     let only_below = |entry: &&str| !entry.strip_prefix('.').is_some_and(|d| d.eq_ignore_ascii_case(host));
     let entries: Vec<_> = entries.into_iter().filter(only_below).collect();
     // Any proxy does: the question is whether it is asked.

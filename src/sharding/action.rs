@@ -1,4 +1,4 @@
-//! What the coordinator has done for it, and how writes end.
+//! The outcome of a Lease write for the coordinator, and how writes end.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum Action {
     /// Start the actors of a shard, with the epoch of its claim; answer by
     /// [`synced`](super::Coordinator::synced).
     Start(ShardId, u64),
-    /// Finish what is under way for a shard; answer by [`drained`](super::Coordinator::drained).
+    /// Finish the requests in flight for a shard; answer by [`drained`](super::Coordinator::drained).
     Drain(ShardId),
     /// Stop a shard's actors at once; answer by [`dropped`](super::Coordinator::dropped).
     Drop(ShardId),
@@ -32,11 +32,11 @@ pub enum Action {
 /// The result of writing a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It was written, and has this version.
+    /// The Lease was written, and has this version.
     As(u64),
-    /// It has changed since it was read, or already exists, or does not exist. Its present state is reported
-    /// separately, directly before or after this answer; a Lease that does not exist is reported as gone in
-    /// the version that the write was to replace.
+    /// The Lease has changed since it was read, or already exists, or does not exist. Its present state is
+    /// reported separately, directly before or after this answer. A missing Lease is reported as gone in the
+    /// version that the write was to replace.
     Conflict,
     /// Refused, or the result is unknown; also a conflict after which the Lease could not be read.
     Failed,

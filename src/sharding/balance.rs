@@ -1,8 +1,9 @@
 //! Which shards change places so that work is spread evenly.
 //!
-//! Jobs fall on shards by hash, so equal numbers of shards are unequal amounts of work, and the most loaded
-//! replica determines when all work is done. One of its heavy shards is swapped for a lighter one of another
-//! replica, so the number of shards per replica stays the same. The swaps follow from the loads alone.
+//! The hash of their UIDs spreads Jobs over shards, so equal numbers of shards are unequal amounts of work.
+//! The most loaded replica determines when all work is done. So it swaps one of its heavy shards for a
+//! lighter one of another replica. The number of shards per replica stays the same. The swaps follow from the
+//! loads alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ const MIN_EXCESS_SECONDS: u64 = 1;
 const REQUESTS_PER_POD: u64 = 2;
 /// Swapping ends once the most loaded replica is no further above the mean, in thousandths of the mean.
 const EVEN: u64 = 10;
-/// A swap must bring both replicas below the load of the more loaded one by at least one part in this many of
-/// the excess: less is not worth two hand-overs.
+/// A swap must bring both replicas below the higher of the two loads, by at least one part in this many of
+/// the excess. A smaller gain is not worth two hand-overs.
 const WORTH: u64 = 8;
 /// A replica hands over at most one part in this many of its shards at a time. It goes on working for the
 /// others.
@@ -33,8 +34,8 @@ pub(super) type Share = Vec<(ShardId, u32)>;
 /// The new owners of the shards that move, as positions in `shares`. `qps` is the rate limit of each replica
 /// in requests per second; 0 is no limit. Shards for which `rests` is true stay where they are.
 ///
-/// Each replica gets as many shards as it hands over, and no swap leaves a replica with as much work as the
-/// most loaded one had.
+/// Each replica gets as many shards as it hands over. No swap leaves a replica with as much work as the most
+/// loaded one had.
 pub(super) fn swaps(shares: &[Share], qps: u32, rests: impl Fn(ShardId) -> bool) -> BTreeMap<ShardId, usize> {
     let mut sides: Vec<Side> = shares.iter().map(|share| Side::of(share, &rests)).collect();
     let mut moves = BTreeMap::new();

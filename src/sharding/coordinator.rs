@@ -1,5 +1,5 @@
-//! The Lease logic of one replica: a pure state machine. It takes what the API server shows and answers, and
-//! decides what to write and which shards to start and stop. Time is a parameter.
+//! The Lease logic of one replica: a pure state machine. It takes observations and answers of the API
+//! server, and decides which Leases to write and which shards to start and stop. Time is a parameter.
 
 mod balancing;
 mod decide;
@@ -57,7 +57,7 @@ pub struct Coordinator {
     session: u32,
     /// When the next heartbeat is due.
     beat_at: Moment,
-    /// The heartbeat under way.
+    /// The heartbeat in flight.
     pending_heartbeat: Option<PendingHeartbeat>,
     /// Our heartbeat's version as last written or seen.
     version: u64,
@@ -211,15 +211,15 @@ impl Coordinator {
         self.version = version;
     }
 
-    /// A claim exists in this version and epoch, and nothing else of it can be read.
+    /// A claim exists in this version and epoch, but the rest of it cannot be read.
     pub fn claim_unreadable(&mut self, shard: ShardId, version: u64, epoch: u64, now: Moment) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.claim_unreadable(version, epoch, &self.holder, now + self.times.lease_duration);
         }
     }
 
-    /// The same replica in a new session, which knows nothing but the epochs that claims have had: the rest is of a history
-    /// that the API server does not have any more.
+    /// The same replica in a new session. It keeps only the epochs of claims: the rest is of a history that
+    /// the API server no longer has.
     pub fn reborn(&self) -> Self {
         let session = self.session + 1;
         Self {
@@ -241,7 +241,7 @@ impl Coordinator {
                     self.beat_at = now;
                 }
                 if session != self.session {
-                    // A heartbeat of an earlier session does not let this one act: others see whose it is.
+                    // A heartbeat of an earlier session does not let this one act: others see its session.
                     return;
                 }
                 match self.lease_validity.renewed(&self.times, sent, now) {
@@ -273,7 +273,7 @@ impl Coordinator {
         }
     }
 
-    /// Nothing is under way for a shard any longer.
+    /// No request is in flight for a shard any longer.
     pub fn drained(&mut self, shard: ShardId) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.step(ShardEvent::Drained);

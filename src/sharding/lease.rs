@@ -1,4 +1,5 @@
-//! The format of Leases: which replicas are alive, who owns which shard, and how many shards there are.
+//! The format of Leases: which replicas are alive, which of them owns each shard, and how many shards there
+//! are.
 //!
 //! | Lease | `yardmaster.dev/lease` | content |
 //! |---|---|---|
@@ -23,8 +24,8 @@ use serde_json::{Value, json};
 use super::hash::{ShardCount, ShardId};
 use super::loads::Loads;
 
-/// The longest duration of a replica's Leases. Commands wait no longer for one that is silent, whatever its Lease says: in its
-/// own namespace, a tenant may have the right to write one.
+/// The longest duration of a replica's Leases. Commands wait no longer for a silent replica, whatever its
+/// Lease says: a tenant may have the right to write such a Lease.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 /// Label of all Leases: their kind.
 pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
@@ -68,11 +69,12 @@ pub struct Heartbeat {
     pub lease_duration: Duration,
     /// The replica is shutting down and takes no more shards.
     pub leaving: bool,
-    /// The work that is left for its shards: all that it owns. `None` of a version that does not report it.
+    /// The work that is left for its shards: all that it owns. Absent if the replica's version does not
+    /// report it.
     pub loads: Option<Loads>,
 }
 
-/// Who owns a shard.
+/// The owner of a shard, and its epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The shard.
@@ -126,7 +128,7 @@ impl Balance {
 pub enum LeaseRecord {
     /// A replica is alive.
     Heartbeat(Heartbeat),
-    /// Who owns a shard.
+    /// The owner of a shard.
     Claim(Claim),
     /// How many shards there are.
     Layout(Layout),
@@ -205,7 +207,7 @@ pub struct LeaseCodec {
 }
 
 impl LeaseCodec {
-    /// That of the controller of this name; the names of Leases leave it out if it is `default`.
+    /// The codec of the controller of this name. If the name is `default`, the names of Leases leave it out.
     pub fn new(controller: &str, default: &str) -> Self {
         let slug = dns_name(controller);
         let prefix =
@@ -218,8 +220,9 @@ impl LeaseCodec {
         format!("{CONTROLLER_LABEL}={},{LEASE_LABEL}", self.controller)
     }
 
-    /// The record of a Lease, if the Lease has the name that this codec gives to such a record, and the label by which lists
-    /// find it. A Lease with another label is not listed, so its content counts for nothing.
+    /// Reads the record of a Lease. Its name must be the one that this codec gives to such a record, and it
+    /// must have the label that lists select by. A Lease with another label is not listed, so its content
+    /// counts for nothing.
     pub fn read(&self, lease: &Lease) -> Option<LeaseRecord> {
         let record = LeaseRecord::read(lease)?;
         let name = match &record {

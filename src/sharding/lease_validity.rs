@@ -1,10 +1,10 @@
 //! How long a replica may act on its heartbeat (invariant 5: one owner at a time).
 //!
 //! A renewal that was sent at `t` and acknowledged lets the replica act until `t + renew_deadline`. Others
-//! regard it as dead once they have seen its heartbeat unchanged for `lease_duration`. That is later, since
-//! they cannot have seen the heartbeat before it was sent. Between the two the replica is silent: it writes
-//! nothing. It may go on if another renewal is acknowledged by the middle of that time. After that it regards
-//! itself as dead, and everything that it owned is lost.
+//! regard it as dead once they have seen its heartbeat unchanged for `lease_duration`. The timeout of others
+//! ends later, since they cannot have seen the heartbeat before it was sent. Between the two the replica is
+//! silent: it writes nothing. It may go on if another renewal is acknowledged by the middle of that time.
+//! After that it regards itself as dead, and everything that it owned is lost.
 
 use super::{LeaseTimes, Moment};
 use crate::mutants::{Mutant, is};

@@ -23,7 +23,7 @@ pub enum ShardState {
     Syncing,
     /// Ours; its Jobs are being run.
     Active,
-    /// Ours until the requests under way have ended; then it is released.
+    /// Ours until the requests in flight have ended; then it is released.
     Draining,
     /// No longer ours: no write may leave for it, and its actors are being stopped.
     Lost,
@@ -51,7 +51,7 @@ impl ShardState {
 /// An event in the lifecycle of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShardEvent {
-    /// This replica should own it, and nobody does.
+    /// This replica should own the free shard.
     Want,
     /// Another replica should own it.
     Unwant,
@@ -61,7 +61,7 @@ pub(super) enum ShardEvent {
     ClaimRefused,
     /// Its Jobs and pods have been listed.
     Synced,
-    /// Nothing is under way for it any longer.
+    /// No request is in flight for it any longer.
     Drained,
     /// The claim was released.
     ReleaseWritten,
@@ -79,7 +79,7 @@ pub(super) enum ShardCommand {
     Claim,
     /// Start its actors.
     Start,
-    /// Let its actors finish what is under way.
+    /// Let its actors finish the requests in flight.
     Drain,
     /// Release the claim.
     Release,

@@ -1,7 +1,8 @@
 //! Which replicas are alive, as seen from one of them.
 //!
-//! Clocks of different machines are never compared. A replica is silent once this one has seen its heartbeat
-//! unchanged for the lease duration that the heartbeat states, by this replica's own monotonic clock.
+//! Clocks of different machines are never compared. A replica is silent once its heartbeat has been
+//! unchanged for the lease duration that the heartbeat states. This replica's own monotonic clock measures
+//! that time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +19,13 @@ pub(super) struct Members {
     seen: BTreeMap<Arc<str>, Member>,
     /// Holders of claims that have no heartbeat.
     absent: BTreeMap<Holder, Silence>,
-    /// Sessions that were seen to leave, and when their heartbeats were seen to be gone. Those that are older than [`LATE`] are
-    /// forgotten when the next one goes.
+    /// Sessions that were seen to leave, and when their heartbeats were seen to be gone. Entries older than
+    /// [`LATE`] are forgotten when the next session goes.
     left: BTreeMap<Holder, Moment>,
 }
 
-/// How long a renewal may be under way: it may arrive after its replica has left, and create the heartbeat again. API servers
-/// give up on a request after 60 s.
+/// How long a renewal may be in flight: it may arrive after its replica has left, and create the heartbeat
+/// again. API servers give up on a request after 60 s.
 const LATE: Duration = Duration::from_secs(60);
 
 /// A heartbeat, and how long it has been unchanged.
@@ -47,7 +48,7 @@ struct Silence {
 enum Proof {
     /// No live read has been sent since the timeout.
     None,
-    /// A live read has been sent after the timeout. One that was sent before proves nothing.
+    /// A live read has been sent after the timeout. An earlier read proves nothing.
     Asked,
     /// The answer to that read has shown nothing new.
     Confirmed,
@@ -56,11 +57,11 @@ enum Proof {
 /// Whether the holder of a claim is alive, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Liveness {
-    /// It may act, at least until this moment.
+    /// The holder may act, at least until this moment.
     Alive(Moment),
-    /// It has been silent for the timeout; a live read has to confirm that the watch is not behind.
+    /// The holder has been silent for the timeout; a live read has to confirm that the watch is not behind.
     Silent,
-    /// It can never act again for this claim.
+    /// The holder can never act again for this claim.
     Dead,
 }
 
@@ -99,8 +100,8 @@ impl Member {
 }
 
 impl Members {
-    /// Records a heartbeat as observed. Returns whether it was newer than the known one. One of a session that has left was
-    /// sent before it left, and counts as leaving.
+    /// Records a heartbeat as observed. Returns whether it was newer than the known one. If its session has
+    /// left, the heartbeat was sent before that, and counts as leaving.
     pub(super) fn saw(&mut self, mut beat: Heartbeat, now: Moment) -> bool {
         let known = self.seen.get(&beat.holder.identity);
         if known.is_some_and(|known| known.beat.version >= beat.version) {
@@ -126,7 +127,7 @@ impl Members {
     }
 
     /// Records that a claim has been written in this version. If it is newer than the known heartbeat and of
-    /// another session, then the heartbeat of that session has not been seen yet, and the known one proves
+    /// another session, the heartbeat of that session has not been seen yet. Then the known heartbeat proves
     /// nothing.
     pub(super) fn claimed(&mut self, holder: &Holder, version: u64) {
         if let Some(member) = self.seen.get_mut(&holder.identity)
@@ -266,7 +267,8 @@ mod tests {
         assert_eq!(members.liveness(&beat(1).holder, 1, LEASE, at(18)), Liveness::Alive(at(32)));
     }
 
-    /// Its replica would be given shards. Who has left is forgotten when another one goes, a minute later.
+    /// Its replica would be given shards. A session that has left is forgotten a minute later, when another
+    /// one goes.
     #[test]
     fn a_renewal_that_arrives_after_its_replica_has_left_brings_nobody_back() {
         for (leaving, next_gone, living) in [(true, 61, 0), (true, 62, 1), (false, 3, 1)] {
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(members.living(LEASE, at(2)).0.len(), 1);
     }
 
-    /// It would be watched for another timeout if a claim still named it.
+    /// The holder would be watched for another timeout if a claim still named it.
     #[test]
     fn a_holder_without_heartbeat_is_forgotten_once_no_claim_names_it() {
         let mut members = Members::default();

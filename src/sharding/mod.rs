@@ -2,9 +2,9 @@
 //!
 //! Replicas agree through Leases alone ([`lease`] is their format). Each replica has a heartbeat
 //! ([`lease_validity`]: how long it may act on one; [`members`]: how the others judge it), and each shard has
-//! a claim. From the same Leases all replicas compute the same [`assignment`]. One of them proposes which
-//! shards change places, so that work is spread as evenly as shards are ([`balance`]). The [`coordinator`]
-//! reconciles actual with wanted ownership, shard by shard ([`lifecycle`]).
+//! a claim. From the same Leases all replicas compute the same [`assignment`]. The first replica proposes
+//! which shards change places, so that work is spread as evenly as shards are ([`balance`]). The
+//! [`coordinator`] reconciles actual with wanted ownership, shard by shard ([`lifecycle`]).
 //!
 //! Nothing here waits or sends: the coordinator takes events with their times, and returns the actions to
 //! take.

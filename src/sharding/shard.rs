@@ -1,4 +1,4 @@
-//! One shard as one replica sees it: its lifecycle, its claim, and the pending write of the claim.
+//! A shard as one replica sees it: its lifecycle, its claim, and the pending write of the claim.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::lifecycle::{ShardCommand, ShardEvent, ShardState};
 use super::pauses::Pauses;
 use crate::mutants::{Mutant, is};
 
-/// One shard.
+/// The state of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) state: ShardState,
@@ -110,8 +110,8 @@ impl Shard {
         self.claim.as_ref().map_or(0, |claim| claim.epoch).max(self.gone_epoch)
     }
 
-    /// Records that the claim exists in this version and epoch, and that nothing else of it can be read. Somebody
-    /// may own the shard: unless we do, the claim is replaced only after `withheld`.
+    /// Records that the claim exists in this version and epoch, but that the rest of it cannot be read. The
+    /// shard may have an owner: unless that is us, the claim is replaced only after `withheld`.
     pub(super) fn claim_unreadable(&mut self, version: u64, epoch: u64, me: &Holder, withheld: Moment) {
         if self.unreadable != version && self.owner() != Some(me) {
             self.withheld = Some(withheld);
@@ -371,7 +371,7 @@ mod tests {
         let until = Duration::from_secs(15);
         let mut shard = Shard::default();
         shard.claim_unreadable(900, 7, &me, until);
-        // It was read again, and is the same.
+        // The claim was read again, and is the same.
         shard.claim_unreadable(900, 7, &me, until * 2);
         assert_eq!(written(&mut shard, &me, 14), None, "its owner may be alive");
         assert_eq!(written(&mut shard, &me, 15), Some((900, 8)));

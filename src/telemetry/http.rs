@@ -1,6 +1,6 @@
 //! The HTTP pages of a replica: `/`, `/metrics`, `/livez`, `/readyz`, `/healthz` and `/debug`.
 //!
-//! [`server`] bounds what clients can cost, [`access`] says who may read what.
+//! [`server`] bounds the cost of clients, [`access`] says which client may read which page.
 
 mod access;
 mod metrics_page;
@@ -52,7 +52,7 @@ pub trait Probe: Overviews {
     fn measure(&self, _metrics: &Metrics) {}
 }
 
-/// What the page at `/` shows.
+/// The source of the page at `/`.
 pub trait Overviews: Send + Sync + 'static {
     /// Everything that the page shows now, with the Jobs that a query selects.
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
@@ -72,7 +72,7 @@ pub struct JobQuery {
     pub limit: usize,
 }
 
-/// Who may read the pages that are not for everybody.
+/// The rules for reading the pages that are not public.
 #[derive(Clone)]
 pub struct AccessRules {
     /// `/metrics`.
@@ -105,10 +105,10 @@ pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules)
         .merge(page_router(overviews, debug))
 }
 
-/// A router that serves nothing but the page at `/`, with what it reads.
+/// A router for the page at `/` alone, with the data that it reads.
 pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
-    // The document says nothing of the cluster, and a browser has no way to send a token for it. The token is
-    // asked for what the page then reads.
+    // The document says nothing of the cluster, and a browser has no way to send a token for it. The token
+    // protects the data that the page then reads.
     let document = match &access {
         Access::Secret(_) | Access::Authorized(_) => Access::Everyone,
         other => other.clone(),
@@ -124,7 +124,7 @@ pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
         .layer(map_response(with_headers))
 }
 
-/// What a browser must not do with an answer.
+/// Adds the headers that restrict a browser's use of an answer.
 async fn with_headers(mut response: Response) -> Response {
     const OWN_SITE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
     for (name, value) in [

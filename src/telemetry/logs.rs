@@ -19,11 +19,11 @@ pub enum LogFormat {
     /// Lines of text for people.
     #[default]
     Text,
-    /// One JSON object per line.
+    /// A JSON object per line.
     Json,
 }
 
-/// Logs a line about a Job, with the attributes that its spans have, and the ids of its trace: a level, the
+/// Logs a line about a Job, with the attributes of its spans and the ids of its trace. Takes a level, the
 /// [`JobName`](crate::telemetry::traces::JobName), further fields, and the message.
 macro_rules! log_job {
     ($level:ident, $job:expr, $($line:tt)+) => {
@@ -38,12 +38,12 @@ macro_rules! log_job {
     };
 }
 
-/// Directives that silence two sources: kube's client, which logs every failed request although its caller
-/// logs a better message, and candidates of an election, which log every few seconds.
+/// Directives that silence two sources. kube's client logs every failed request, although its caller logs a
+/// better message; candidates of an election log every few seconds.
 const QUIET: &str = "kube_client::client::builder=off,kube_leader_election=warn";
 
 /// A layer that writes logs of at least the given level. `level` is a level (`info`) or a list of directives
-/// such as `warn,yardmaster=debug`. What repeats is counted.
+/// such as `warn,yardmaster=debug`. Repeated warnings are counted instead of logged.
 ///
 /// # Errors
 /// When the level is malformed.

@@ -55,7 +55,7 @@ pub struct Metrics {
     pub workqueue: Arc<WorkQueue>,
     /// All requests to the API server.
     pub rest_client: RestClientMetrics,
-    /// How long Jobs wait for what matters to their users.
+    /// How long Jobs wait for the events that matter to their users.
     pub latencies: JobLatencies,
 
     /// The number of shards of all replicas together.
@@ -68,7 +68,7 @@ pub struct Metrics {
     pub handover_duration: Histogram,
     /// Seconds since this replica last renewed its heartbeat.
     pub heartbeat_age: Gauge<f64, AtomicU64>,
-    /// 1 while this replica looks for pods that have lost the labels of their Job, else 0.
+    /// 1 while this replica looks for pods that have lost the labels of their Job, otherwise 0.
     pub orphan_controller_leader: Gauge,
     /// Jobs held in memory.
     pub held_jobs: Gauge,

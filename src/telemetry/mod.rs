@@ -1,5 +1,5 @@
 //! Observability: metrics, traces, logs, and the HTTP pages of a replica. This module knows names and
-//! numbers, not what a Job means.
+//! numbers, not the meaning of a Job.
 
 pub mod http;
 #[macro_use]

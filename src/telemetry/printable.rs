@@ -88,7 +88,7 @@ pub(crate) fn yaml(text: String, object: &impl serde::Serialize) -> serde_json::
 
 /// A writer of log lines that others have written a part of: each is one line, and shows all of its characters.
 ///
-/// Of escape sequences only those stay that set colours, and only where the formatter writes them, too.
+/// Escape sequences stay only if they set colours, and if the formatter writes colours, too.
 #[derive(Clone, Debug)]
 pub(super) struct Screened<W> {
     writer: W,
@@ -98,7 +98,8 @@ pub(super) struct Screened<W> {
     has_colours: bool,
 }
 
-/// Length of the sequence at the beginning of a text that sets colours, and does nothing else to a terminal; 0 if there is none.
+/// Length of the sequence at the beginning of a text that only sets colours of a terminal; 0 if there
+/// is none.
 fn colour(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\x1b[") else { return 0 };
     let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';');
@@ -162,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// What a terminal obeys, or what makes text look like other text.
+    /// Characters that a terminal obeys, or that make a text look like another.
     const HOSTILE: &str =
         "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}gnp.exe\u{2066}\u{200b}\u{feff}\u{e0041}";
 

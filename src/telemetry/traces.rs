@@ -1,8 +1,8 @@
 //! Traces (OpenTelemetry): one per Job, shared by all replicas that ever owned it.
 //!
-//! Spans are made when they end, with the times that the caller knows: only requests to the API server and
-//! reconciliations begin before they are known to be worth exporting. [`JobTrace`] is the trace of one Job; it
-//! is empty, and costs nothing, where nobody collects traces or the sampler has left the Job out.
+//! Spans are made when they end, with the times that the caller knows. Only requests to the API server and
+//! reconciliations begin before it is known whether they are worth exporting. [`JobTrace`] is the trace of
+//! one Job. Without a collector, or if the sampler has left the Job out, it is empty and costs nothing.
 
 mod call;
 mod export;

@@ -66,7 +66,7 @@ fn of_many_inputs_those_wait_that_still_say_something() {
     assert!(waited[kept.len()..].contains(&last));
 }
 
-/// It rests for long, since its namespace has much to do.
+/// The actor rests for long, since its namespace has much to do.
 #[test]
 fn of_what_an_actor_does_not_take_the_newest_waits() {
     let inbox = Inbox::default();

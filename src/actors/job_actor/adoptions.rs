@@ -19,12 +19,13 @@ const HELD_FAILURES: u32 = 3;
 #[derive(Default)]
 pub(super) struct Adoptions {
     pods: UidMap<Pending>,
-    /// Pods that were adopted or had another controller, and how long their next adoption waits. Somebody may take them away
-    /// again and again, such as a webhook that gives them to a Job which releases them.
+    /// Pods that were adopted or had another controller, and how long their next adoption waits.
+    /// Another writer may take them away again and again, such as a webhook that gives them to a Job
+    /// which releases them.
     ended: UidMap<Retry>,
     tidying: Tidying,
-    /// Pods of the Job that an answer has shown as counted, and its version. What the watch brings of them from before is
-    /// old: it would be taken for a pod that is to be counted.
+    /// Pods of the Job that an answer has shown as counted, and its version. Drop watch events of them
+    /// from before that version: they would be taken for pods to be counted.
     counted: UidMap<u64>,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Adoptions {
 struct Pending {
     failures: u32,
     retry: Retry,
-    /// An answer has come, whatever it says.
+    /// An answer has come, be it a refusal or not.
     answered: bool,
     /// The Job goes on without the pod.
     released: bool,
@@ -50,8 +51,8 @@ impl Adoptions {
         true
     }
 
-    /// Takes in an answer. A refusal does not hold the Job back any longer, a failure only for a while. As long as
-    /// nobody knows whether the pod is the Job's, the Job would create a surplus one in its place.
+    /// Applies an answer. A refusal does not hold the Job back any longer, a failure only for a while.
+    /// As long as the pod's owner is unknown, the Job would create a surplus pod in its place.
     pub(super) fn answered(
         &mut self,
         pod: &Uid,
@@ -101,7 +102,7 @@ impl Adoptions {
         }
     }
 
-    /// Whether an adoption will be answered, or tried again: its pod is nobody's until then.
+    /// Whether an adoption will be answered, or tried again: its pod has no known owner until then.
     pub(super) fn are_pending(&self) -> bool {
         !self.pods.is_empty()
     }

@@ -53,8 +53,8 @@ impl JobActor {
         }
     }
 
-    /// A pod is not the Job's at present. If it is recorded, it is counted once its finalizer is off, and is nothing else to the
-    /// Job.
+    /// A pod is not the Job's at present. If it is recorded, it is counted once its finalizer is off.
+    /// Otherwise the Job drops it.
     fn let_go(&mut self, mut pod: Pod, now: Timestamp) {
         if self.state.pods.is_uncounted(&pod.uid) {
             pod.selected = false;
@@ -64,15 +64,15 @@ impl JobActor {
         }
     }
 
-    /// Takes in a pod that the Job has adopted.
+    /// Applies a pod that the Job has adopted.
     pub(super) fn adopted(&mut self, pod: Box<ObservedPod>, now: Timestamp) {
         self.state.adopted(&pod.pod.uid);
         self.requests.tell_if_hidden(&pod);
         self.observe_pod(pod, now);
     }
 
-    /// Takes in a live list of the Job's pods. It goes by labels, so it lacks those that the Job keeps and no longer selects.
-    /// The watch has shown them, and will show when they are gone.
+    /// Applies a live list of the Job's pods. It goes by labels, so it lacks those that the Job keeps and
+    /// no longer selects. The watch has shown them, and will show when they are gone.
     pub(super) fn listed_live(&mut self, listed: &mut UidSet, version: u64) {
         listed.extend(self.state.pods.unselected().cloned());
         self.state.listed_live(listed, version);

@@ -105,8 +105,8 @@ impl JobActor {
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict { sent, read } => {
-                // A reading that is no newer does not explain the conflict, and the next write meets it again: etcd was
-                // restored, or a webhook answers with 409. A Job of an unknown mode is not taken in, so the same is true.
+                // If the reading is no newer, the next write would conflict again: etcd was restored, or a
+                // webhook answers with 409. A Job of an unknown mode is not applied, so the same is true.
                 let explains = |job: &Arc<ObservedJob>| job.job.is_ok() && job.version.order() > sent;
                 let is_explained = read.as_ref().is_some_and(explains);
                 self.state.status_refused(is_explained, now);
@@ -128,7 +128,8 @@ impl JobActor {
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
-                // What is no newer does not explain why we think otherwise, and would do so again.
+                // If the Job is no newer, it does not explain why the deletion is not due, and a retry would
+                // end the same way.
                 match job.version.order() > self.seen.version.order() {
                     true => self.state.deletion_not_due(),
                     false => self.state.deletion_refused(now),
@@ -138,7 +139,8 @@ impl JobActor {
         }
     }
 
-    /// Takes in a live reading. Whether the Job's namespace has room for a new template, the watch's reading tells.
+    /// Applies a live reading. Only the watch's reading shows whether the Job's namespace has room for a new
+    /// template.
     fn observe_live(&mut self, mut seen: Arc<ObservedJob>) {
         if seen.job.as_ref().is_ok_and(|job| job.spec.template.is_kept())
             && let Ok(job) = &mut Arc::make_mut(&mut seen).job
@@ -152,7 +154,7 @@ impl JobActor {
         let Ok(job) = &seen.job else { return };
         let lacks_template = job.spec.template.is_kept() && !self.state.job.spec.template.is_kept();
         if lacks_template && seen.generation == self.seen.generation {
-            // The Job was read live. Nothing but the template is new in the spec.
+            // The Job was read live. Only the template is new in the spec.
             self.state.job.spec = job.spec.clone();
             if let Ok(known) = &mut Arc::make_mut(&mut self.seen).job {
                 known.spec = job.spec.clone();
@@ -164,11 +166,11 @@ impl JobActor {
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
         let is_known = known.into_iter().flatten().any(|status| status.counts_as(&job.status));
         if !is_known {
-            // What nobody will show again may be long.
+            // The old status may be long, and is not reported again.
             (self.sent, self.reported_status) = (None, job.status.clone());
         }
         if !is_known && !is(Mutant::PodsNeverDoubted) {
-            // Pods that somebody else has counted must not be counted again from our older view of them.
+            // Pods that another writer has counted must not be counted again from our older view of them.
             self.relist();
         }
         self.state.observe_job(job.clone());

@@ -1,4 +1,4 @@
-//! The lifecycle of a Job actor: what it knows decides what it may do.
+//! The lifecycle of a Job actor: its knowledge decides its rights.
 
 use crate::actors::protocol::JobReport;
 use crate::job::plan::Wait;
@@ -31,7 +31,7 @@ pub(super) enum Lifecycle {
     ReadingJob,
     /// Everything is known.
     Ready,
-    /// Nothing more is decided; answers to requests in flight are still taken in.
+    /// Nothing more is decided; answers to requests in flight are still applied.
     Draining,
 }
 
@@ -107,15 +107,16 @@ impl super::JobActor {
         self.state.pods_listing();
     }
 
-    /// The pods that are known are older than something else that is: nothing is decided until they are listed as they are
-    /// now.
+    /// The known pods are older than another part of the known state: nothing is decided until they are
+    /// listed as they are now.
     pub(super) fn relist(&mut self) {
         self.lifecycle.relist_requested();
         self.notice.shard.do_send(JobReport::Relist(self.requests.job.clone()));
     }
 
-    /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
-    /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
+    /// Pods may be unseen. The status or an earlier list counts more than the list shows, or the watch said
+    /// DELETED for a pod with our finalizer. Nothing is decided until a live list has shown whether they
+    /// exist.
     pub(super) fn pods_missing(&mut self) {
         self.lifecycle.list_begins();
         self.notice.shard.do_send(JobReport::PodsMissing(self.requests.job.clone()));

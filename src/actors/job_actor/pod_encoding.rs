@@ -1,17 +1,17 @@
 //! When pods are created in protobuf.
 //!
-//! That costs the API server an eighth less than JSON, and one read of the Job, since watches show Jobs in JSON. So it pays
-//! for Jobs that create many pods.
+//! Protobuf costs the API server an eighth less than JSON, and one read of the Job, since watches
+//! show Jobs in JSON. So it pays for Jobs that create many pods.
 
 use crate::cluster::reads::PodSpecReading;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 
-/// Pods that are created in JSON before the spec of a Job's pods is read in protobuf. With no more than these left, it is
-/// not read.
+/// Pods that are created in JSON before the spec of a Job's pods is read in protobuf. If at most
+/// this many are left, the spec is not read.
 const FEW: usize = 16;
 
-/// What is known of the need for protobuf.
+/// The state of the choice between JSON and protobuf.
 #[derive(Debug, Default)]
 pub(super) struct PodEncoding {
     /// Creations since the actor began, or since a read failed.
@@ -21,7 +21,7 @@ pub(super) struct PodEncoding {
 }
 
 impl PodEncoding {
-    /// Whether to read the spec of the Job's pods, now that so many of them are about to be created.
+    /// Whether to read the spec of the Job's pods, now that this many are about to be created.
     pub(super) fn wants_spec(&mut self, creates: usize, state: &JobState, generation: i64) -> bool {
         let job = &state.job;
         self.created = self.created.saturating_add(creates);
@@ -39,7 +39,8 @@ impl PodEncoding {
             && self.asked.replace(generation) != Some(generation)
     }
 
-    /// Takes in what was read; `None` if the read has failed. The spec of another generation of the Job may be another.
+    /// Applies a reading; `None` if the read has failed. The spec of another generation of the Job
+    /// may be another.
     pub(super) fn take_in(&mut self, reading: Option<PodSpecReading>, job: &Job, generation: i64) {
         let Some(reading) = reading else { return *self = Self::default() };
         if reading.generation == generation && job.status.finished().is_none() {

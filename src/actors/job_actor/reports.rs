@@ -1,4 +1,4 @@
-//! What the actor tells of its Job: Events, and why it creates no pods.
+//! Reports of a Job's actor: Events, and why it creates no pods.
 
 use super::JobActor;
 use crate::actors::job_input::RequestEvent;
@@ -7,7 +7,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::job::plan::{JobEvent, Wait};
 
 impl JobActor {
-    /// Records Events about what was done to pods since the last call.
+    /// Records Events about actions on pods since the last call.
     pub(super) fn report_pod_events(&mut self) {
         for (action, message) in self.pod_events.take() {
             self.record(EventType::Normal, action.reason(), &message, false);

@@ -1,12 +1,15 @@
 //! How long an actor rests, so that its thread has time for other Jobs.
 //!
-//! A tenant that changes its Job decides how much the actor has to do: it may have to look at all pods of the Job again, and to
-//! compare all indexes in its status. So the actor measures how long it works, and then rests for four times as long. It uses a
-//! fifth of the time of its thread at most. A namespace may have many such Jobs. So after a long work, the actor also makes up
-//! for the long works of the other ones, 15 s of them at most: no rest is longer than a minute.
+//! A tenant that changes its Job decides how much the actor has to do. For example, the actor
+//! looks at all pods of the Job again, and compares all indexes in its status. So the actor
+//! measures how long it works, and then rests for four times as long. It uses a fifth of the
+//! time of its thread at most. A namespace may have many such Jobs. So after a long work, the
+//! actor also makes up for the long works of the others, at most 15 s of them. No rest is
+//! longer than a minute.
 //!
-//! While an actor rests, its inputs wait: of the readings of its Job and of a pod, the newest. A rest ends early when others
-//! would wait for the actor, or when too much waits for it; it makes up for that work as well.
+//! While an actor rests, its inputs wait: of the readings of its Job and of a pod, the newest.
+//! A rest ends early when others would wait for the actor, or when its inbox is urgent. The
+//! actor makes up for that work as well.
 
 use std::sync::Arc;
 use std::time::Duration;

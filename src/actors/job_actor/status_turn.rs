@@ -9,21 +9,21 @@ use crate::actors::requests::Requests;
 use crate::cluster::gate::Turn;
 use crate::job::plan::{Plan, Urgency};
 
-/// What is known of the turn of the next status.
+/// The turn of the next status.
 #[derive(Debug, Default)]
 pub(super) enum StatusTurn {
-    /// None was asked for.
+    /// No turn was requested.
     #[default]
     None,
-    /// It will come.
+    /// The turn will come.
     Awaited(Urgency, AbortOnDropHandle<()>),
-    /// It has come.
+    /// The turn has come.
     Here(Turn),
 }
 
 impl StatusTurn {
-    /// The turn for the status of a plan. If it has yet to come, the status leaves the plan. A turn for which there
-    /// is no status is given back.
+    /// The turn for the status of a plan. If it has not come, the status leaves the plan.
+    /// A turn for which there is no status is given back.
     pub(super) fn take(&mut self, plan: &mut Plan, requests: &Requests) -> Option<Turn> {
         let composed = plan.status.as_ref().map(|write| write.urgency);
         let Some(urgency) = composed.or(plan.status_queued) else {

@@ -1,4 +1,5 @@
-//! When the actor works: how much it takes in at once, when it decides, when it works again, and when it ends.
+//! The actor's times of work: how many inputs it applies at once, when it decides, when it works again,
+//! and when it ends.
 
 use std::time::Duration;
 
@@ -61,10 +62,10 @@ impl JobActor {
         }
     }
 
-    /// Takes in inputs, and reconciles. Returns how many inputs were left.
+    /// Applies inputs, and reconciles. Returns how many inputs were left.
     fn take_in_some(&mut self, ctx: &mut Context<Self>) -> usize {
         self.caught_up |= self.requests.caught_up.get();
-        // Who drains decides nothing, so its inputs cost little.
+        // A draining actor decides nothing, so its inputs cost little.
         let most = if self.lifecycle == Lifecycle::Draining { usize::MAX } else { AT_ONCE };
         let Taken { inputs, event, left } = self.inbox.take_some(most);
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
@@ -115,7 +116,8 @@ impl JobActor {
         self.tracer.planning(&self.state, now);
         let mut plan = reconcile(&self.state, now);
         if !plan.creates.is_empty() && !self.caught_up {
-            // The status may be older than what the shard's last owner did, and the pods that it counted may be gone.
+            // The status may be older than the last writes of the shard's last owner, and the pods that it
+            // counted may be gone.
             return self.read_job();
         }
         let turn = self.status_turn.take(&mut plan, &self.requests);

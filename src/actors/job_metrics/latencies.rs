@@ -75,7 +75,7 @@ impl JobClock {
         }
     }
 
-    /// What has failed so far is not replaced.
+    /// Failures up to now are not replaced.
     pub(super) fn forget_failures(&mut self) {
         self.failures = Failures::default();
     }

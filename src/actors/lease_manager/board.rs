@@ -1,4 +1,4 @@
-//! All replicas and the owners of all shards as their Leases show them, and the recent hand-overs: the lease
+//! All replicas and the owners of all shards as their Leases show them, and the recent hand-overs. The lease
 //! manager records changes, the HTTP pages read them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +40,7 @@ pub struct SeenReplica {
     pub renewed: Instant,
     /// How long it may be silent before the others regard it as dead.
     pub lease_duration: Duration,
-    /// It hands its shards over, and ends.
+    /// The replica hands its shards over, and ends.
     pub leaving: bool,
     version: u64,
 }
@@ -70,7 +70,7 @@ pub struct SeenLeases {
     listed: bool,
 }
 
-/// What is known of the Leases. Clones share one board.
+/// The Leases as last seen. Clones share one board.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseBoard(Arc<Mutex<SeenLeases>>);
 
@@ -212,7 +212,7 @@ mod tests {
         board.listed();
         assert_eq!(handovers(&board), []);
         see(&claim(3, None, 4), 100);
-        // What was read before the release is older than what is known.
+        // A reading from before the release is older than the known state.
         see(&claim(2, Some("a"), 4), 110);
         see(&claim(4, Some("b"), 5), 350);
         let drained = (Some("a".to_owned()), "b".to_owned(), Some(250));

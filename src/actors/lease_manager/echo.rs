@@ -1,14 +1,15 @@
-//! Our own heartbeats as the watch of Leases shows them. One that is written and not shown tells that the watch is
-//! dead, and probably others with it: those to the same API server, or through the same proxy.
+//! Our own heartbeats as the watch of Leases shows them. If a written heartbeat is not shown, the
+//! watch is dead. Other watches to the same API server, or through the same proxy, are probably
+//! dead with it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How late a watch may show what was written. The caches of API servers are behind by less.
+/// How late a watch may show a write. The caches of API servers are behind by less.
 const LATEST: Duration = Duration::from_secs(10);
 
-/// What was written and is not shown yet.
+/// Heartbeats that are written and not shown yet.
 #[derive(Debug, Default)]
 pub(super) struct Echo {
     /// The newest version that the watch has shown.

@@ -1,5 +1,6 @@
-//! Detects Leases that are gone, across restarts of the watch. One that cannot be read any more is gone, too: a replica
-//! that starts now finds no owner in it, so the replica that wrote it must not go on as the owner.
+//! Detects Leases that are gone, across restarts of the watch. An unreadable Lease counts as gone,
+//! too. A replica that starts now finds no owner in it, so the replica that wrote it must not go
+//! on as the owner.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +19,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Of the Leases that this codec reads; none is known yet.
+    /// A feed of the Leases that this codec reads, without known Leases.
     pub(super) fn new(codec: LeaseCodec) -> Self {
         Self { codec, known: BTreeMap::new(), relist: Relist::default() }
     }
@@ -33,8 +34,8 @@ impl Feed {
         self.known.get(name).map(LeaseRecord::version)
     }
 
-    /// Takes in a change. Returns the Leases that it shows to be gone, or not to be readable any more, in the versions
-    /// last seen.
+    /// Applies a change. Returns the Leases that it shows to be gone, or not to be readable any
+    /// more, in the versions last seen.
     pub(super) fn gone(&mut self, change: &Change<Lease>) -> Vec<LeaseRecord> {
         match change {
             Change::Restarted => self.relist.begin(),

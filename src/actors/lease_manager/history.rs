@@ -1,13 +1,14 @@
-//! Detects that the API server shows an earlier history: etcd was restored from a backup, or the control plane
-//! was rebuilt. Versions that are known then mean nothing, or something else.
+//! Detects that the API server shows an earlier history: etcd was restored from a backup, or the control
+//! plane was rebuilt. Known versions then mean nothing, or something else than before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The versions that the Leases of one history have shown. Clones share them.
 ///
-/// All Leases are in one etcd, whose revisions grow with each write. So the answer to a write has a version later
-/// than all that were shown before the write was sent, and a Lease never has an earlier version than before.
+/// All Leases are in one etcd, whose revisions grow with each write. So the answer to a write has a later
+/// version than everything shown before the write was sent. A Lease never has an earlier version than
+/// before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Arc<Shown>);
 
@@ -47,9 +48,9 @@ impl History {
         }
     }
 
-    /// A heartbeat of this replica was stored in place of the version `replaced`, or `is_new`. One that was stored before
-    /// and is gone was tidied away after a long silence, or this is another history, whose versions may have come as
-    /// far.
+    /// A heartbeat of this replica was stored in place of the version `replaced`, or `is_new`. If an earlier
+    /// heartbeat is gone, there are two cases. It was tidied away after a long silence, or this is another
+    /// history, whose versions may have come as far.
     pub(super) fn heartbeat_stored(&self, is_new: bool, replaced: u64) {
         let was_stored = self.0.has_heartbeat.swap(true, Ordering::Relaxed) || replaced > 0;
         if is_new && was_stored {

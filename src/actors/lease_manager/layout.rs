@@ -45,8 +45,8 @@ pub(super) async fn agree(
     }
 }
 
-/// The layout: the one that exists, or the one that is written now. One that says nothing, as after somebody has changed
-/// its labels, is replaced: it tells no more than one that somebody has deleted.
+/// The layout: the one that exists, or the one that is written now. A layout that says nothing, as after a
+/// change of its labels, is replaced: it is worth no more than a deleted one.
 async fn read_or_write(
     leases: &LeaseClient,
     codec: &LeaseCodec,

@@ -13,13 +13,13 @@ use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 pub(super) enum Found {
     /// A Lease.
     Record(LeaseRecord),
-    /// A Lease that cannot be read, as after somebody has changed its labels.
+    /// A Lease that cannot be read, as after a change of its labels.
     Unreadable(Unreadable),
     /// There is none of this name.
     Nothing,
 }
 
-/// What can be read of any Lease.
+/// The readable part of any Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     /// `metadata.resourceVersion`.
@@ -77,8 +77,9 @@ impl LiveLeases {
             },
             Err(LeaseError::Conflict(_)) => match self.read(name, replaced).await {
                 Some(found) => {
-                    // The next attempt waits if it may meet the same: after what cannot be read, and where no other
-                    // version explains the conflict, as when a webhook answers with 409.
+                    // The next attempt waits if it may meet the same. This holds after an unreadable
+                    // Lease, and if no other version explains the conflict, as when a webhook answers
+                    // with 409.
                     let explained = found.version().unwrap_or_default() != replaced;
                     let readable = !matches!(found, Found::Unreadable(_));
                     (if explained && readable { Written::Conflict } else { Written::Failed }, Some(found))
@@ -92,7 +93,8 @@ impl LiveLeases {
         }
     }
 
-    /// Reads a Lease live that is known in the version `known`; 0 for none. `None` if that failed.
+    /// Reads a Lease live that is known in the version `known`; 0 for none. Returns `None` if that
+    /// failed.
     pub(super) async fn read(&self, name: &str, known: u64) -> Option<Found> {
         match self.client.get(name).await {
             Ok(found) => {
@@ -203,8 +205,8 @@ mod tests {
         }
     }
 
-    /// Somebody has changed the labels of a shard's Lease: lists leave it out, or show it as another one. The owner has
-    /// given the shard up when it saw that, so nobody may wait for the owner.
+    /// The labels of a shard's Lease were changed by hand: lists leave it out, or show it as another
+    /// one. The owner has given the shard up when it saw that, so its Lease is not waited for.
     #[test]
     fn a_lease_under_other_labels_or_another_name_is_unreadable() {
         let codec = LeaseCodec::new("c", "c");

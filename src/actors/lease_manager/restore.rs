@@ -1,7 +1,8 @@
-//! What follows from a restore of etcd, and where one could hide.
+//! Consequences of a restore of etcd, and where a restore could hide.
 //!
-//! A heartbeat that is stored shows each restore to a backup from before the heartbeat before it ([`super::history`]). What
-//! a replica knows from after its last heartbeat, or from before its first one, a restore can take back unseen.
+//! A heartbeat that is stored shows each restore to a backup from before the heartbeat
+//! before it ([`super::history`]). A restore can take back, unseen, knowledge from after
+//! the last heartbeat of a replica, or from before its first one.
 
 use actix::Recipient;
 use tokio::time::{Duration, Instant, timeout};
@@ -17,7 +18,7 @@ use crate::telemetry::metrics::labels::Handover;
 /// history.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What must be listed again, since it may be of another history than the last heartbeat.
+/// Resources to list again, since they may be of another history than the last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     /// Leases, Jobs and pods: no shard is owned yet.
@@ -52,12 +53,13 @@ impl Listing {
         }
     }
 
-    /// A heartbeat was stored after a silence. Where every heartbeat takes long, so does a list: it is not begun again.
+    /// A heartbeat was stored after a silence. If every heartbeat takes long, so does a
+    /// list: a list in progress is not begun again.
     fn silence_ended(&mut self) {
         self.doubt = self.doubt.or((!self.is_awaited).then_some(Doubt::Leases));
     }
 
-    /// What must be listed again; once.
+    /// Takes the resources that must be listed again, if there are any.
     pub(super) fn take_doubt(&mut self) -> Option<Doubt> {
         self.is_awaited |= self.doubt.is_some();
         self.doubt.take()
@@ -65,8 +67,8 @@ impl Listing {
 }
 
 impl LeaseManager {
-    /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
-    /// Jobs and pods are read anew.
+    /// The API server shows an earlier history. Known state and requests in flight are
+    /// dropped: Leases, Jobs and pods are read again.
     pub(super) fn begin_anew(&mut self, replica: &Recipient<ShardCommand>) {
         tracing::error!(
             "the API server shows another history, as after a restore of etcd: everything is read anew"
@@ -91,8 +93,9 @@ impl LeaseManager {
         self.cx.rewinds.rewound();
     }
 
-    /// A heartbeat was stored that was sent at this time. After a silence in which etcd may have been restored, Leases are
-    /// listed again, and the status that was written last is read: if it is there, so is all that was before it.
+    /// A heartbeat was stored that was sent at this time. After a silence in which etcd
+    /// may have been restored, Leases are listed again, and the last written status is
+    /// read. If that status is there, so is everything before it.
     pub(super) fn renewed(&mut self, sent: Instant) {
         let before = self.renewed.replace(sent);
         let silence = before.map(|before| sent.saturating_duration_since(before)).unwrap_or_default();

@@ -13,7 +13,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Checks that the API server keeps `spec.managedBy`, by which the built-in controller knows that a Job is
-/// not its own. In replacement mode nobody needs the field. Waits while the API server does not answer. A
+/// not its own. Replacement mode does not use the field. Waits while the API server does not answer. A
 /// version that may not be read, or is not understood, is no objection.
 pub(super) async fn check(
     transport: &dyn Transport,

@@ -10,12 +10,12 @@ use crate::sharding::{ShardId, ShardState};
 /// The phase of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplicaPhase {
-    /// It has no valid heartbeat, or is about to take shards over.
+    /// The replica has no valid heartbeat, or is about to take shards over.
     #[default]
     Starting,
     /// Its heartbeat is valid, and all shards that it owns are synced.
     Ready,
-    /// It has ended.
+    /// The replica has ended.
     Ended(Option<Incompatibility>),
 }
 

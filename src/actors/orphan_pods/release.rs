@@ -13,28 +13,28 @@ use crate::job::retry::CONFLICTS_AT_ONCE;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 
-/// What a live read shows of the Job that a pod names.
+/// The state of a pod's Job, as a live read shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It exists, and is ours.
+    /// The Job exists, and is ours.
     Ours,
-    /// It exists, and is another controller's.
+    /// The Job exists, and is another controller's.
     Others,
-    /// It does not exist.
+    /// The Job does not exist.
     Gone,
 }
 
 /// Reads a Job until there is an answer.
 ///
 /// # Errors
-/// When the fence is closed: somebody else looks after the pods of the Job.
+/// When the fence is closed: another replica looks after the pods of the Job.
 pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<Fate, Fenced> {
     let mut backoff = cx.api_backoff();
     loop {
         match cx.reads.find_job(job).await {
             Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
                 return Ok(match cx.config.manages(job.managed_by.as_deref()) {
-                    // It counts nothing, and goes once its pods have gone.
+                    // The Job counts nothing, and goes once its pods have gone.
                     true if job.job.is_err() && job.deleting => Fate::Gone,
                     true => Fate::Ours,
                     false => Fate::Others,
@@ -48,8 +48,8 @@ pub async fn fate_of(cx: &ReplicaContext, fence: &Fence, job: &JobId) -> Result<
     }
 }
 
-/// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
-/// finalizer.
+/// The release of one pod, retried until it succeeds: a pod that keeps the tracking finalizer cannot
+/// be deleted.
 pub struct OrphanRelease {
     cx: ReplicaContext,
     fence: Fence,
@@ -132,7 +132,8 @@ impl OrphanRelease {
         }
     }
 
-    /// Removes our finalizer and label once. Returns what the pod is like then, and why that may be.
+    /// Removes our finalizer and label once. Returns the pod's state after that, and the possible
+    /// reason.
     async fn attempt(&mut self) -> Result<(Reread, WriteError), Fenced> {
         let undone = || WriteError::Forbidden("a webhook undoes it".into());
         // The pods of a Job that is gone share its turn.
@@ -164,7 +165,7 @@ impl OrphanRelease {
         found.map_or(Reread::Released, |pod| self.compare(&pod))
     }
 
-    /// Compares the pod as it is now with what the release began with.
+    /// Compares the pod as it is now with the pod at the beginning of the release.
     fn compare(&mut self, pod: &ObservedPod) -> Reread {
         if pod.controller.is_none() {
             // Garbage collection takes off the owner that is gone.
@@ -180,14 +181,14 @@ impl OrphanRelease {
     }
 }
 
-/// What a live read, or an answer, shows of a pod that is to be released.
+/// The state of a pod that is to be released, as a live read or an answer shows it.
 enum Reread {
-    /// It is released, or does not exist.
+    /// The pod is released, or does not exist.
     Released,
-    /// It has another controller.
+    /// The pod has another controller.
     Adopted,
-    /// It has changed, which explains a conflict.
+    /// The pod has changed, which explains a conflict.
     Changed,
-    /// It has not changed, or was not read.
+    /// The pod has not changed, or was not read.
     Same,
 }

@@ -13,7 +13,7 @@ use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, repl
 use crate::job::names::{BUILT_IN_CONTROLLER, SHARD_LABEL};
 use crate::sharding::ShardCount;
 
-/// The orphans of the one shard there is, and the actor that hears for them.
+/// The orphans of the only shard, and the actor that gets messages for them.
 #[derive(Clone, Default)]
 struct Orphans(Rc<RefCell<Option<OrphanPods>>>);
 
@@ -60,8 +60,8 @@ fn orphan(has_job: bool) -> Value {
     orphan
 }
 
-/// An API server that knows the pod `p`, and no Job. It answers patches with this code, but for the last
-/// of a thousand.
+/// An API server that knows the pod `p`, and no Job. It answers patches with this code, and the
+/// thousandth with success.
 fn api(has_job: bool, code: u16) -> TestApi {
     let mut patches = 0;
     TestApi::new(move |method, uri| match method {
@@ -115,7 +115,7 @@ fn a_pod_that_loses_its_owner_no_longer_waits_for_it() {
     }
 }
 
-/// The watch tells this shard nothing more of it.
+/// The watch shows this shard no further changes of it.
 #[test]
 fn a_pod_that_another_shard_keeps_is_not_kept() {
     run(async {
@@ -183,7 +183,7 @@ fn a_conflict_that_nothing_explains_is_followed_by_a_pause() {
     });
 }
 
-/// Somebody changes the pod before each patch.
+/// The pod changes before each patch.
 #[test]
 fn many_conflicts_in_a_row_are_followed_by_pauses_though_the_pod_has_changed() {
     run(async {

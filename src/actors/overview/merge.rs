@@ -1,4 +1,4 @@
-//! One overview from those of several replicas.
+//! Merges the overviews of several replicas.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Changes on their way to the shards: what is ready arrives as one message, and waits while the shard is busy.
+//! Changes on their way to the shards: ready changes arrive as one message, and wait while the shard is busy.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,11 +15,12 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::{Decoder as _, PodDecoder};
 use crate::sharding::ShardId;
 
-/// The most that one message carries. A usual pod takes 600 bytes, so the bytes matter only where somebody has made pods large.
+/// The most that one message carries. A usual pod takes 600 bytes, so the bytes matter only if pods were made
+/// large.
 const LARGEST_MESSAGE: Size = Size { changes: 256, bytes: 256 << 10 };
 /// The most in a message that need not be handled before the next one is sent.
 const BACKPRESSURE_THRESHOLD: Size = Size { changes: 16, bytes: 16 << 10 };
-/// What waits for busy shards before reading pauses.
+/// Queued changes for busy shards at which reading pauses.
 const ROOM: Size = Size { changes: 4096, bytes: 8 << 20 };
 
 /// How much some changes are.
@@ -50,12 +51,12 @@ impl Size {
         Self { changes: self.changes - other.changes, bytes: self.bytes - other.bytes }
     }
 
-    /// That of all these.
+    /// The size of all these.
     fn sum(changes: &[PodChange]) -> Self {
         changes.iter().map(Self::of).fold(Self::default(), Self::plus)
     }
 
-    /// That of the first of these that go into one message: at least one.
+    /// The size of the first message of these: at least one change.
     fn of_message(changes: &[PodChange]) -> Self {
         let mut size = Self::default();
         for more in changes.iter().map(Self::of) {
@@ -76,7 +77,7 @@ pub(super) struct Outbox {
     due: Vec<ShardId>,
     /// Messages that wait until they are handled.
     sending: FuturesUnordered<BoxFuture<'static, (ShardId, SubscriptionId)>>,
-    /// What is in all queues.
+    /// The size of all queues.
     queued: Size,
 }
 
@@ -140,7 +141,7 @@ impl Outbox {
         !self.sending.is_empty()
     }
 
-    /// Waits until a message has been handled. Its shard is sent what has come meanwhile.
+    /// Waits until a message has been handled. Its shard is sent the changes that have come meanwhile.
     pub(super) async fn sent(&mut self) {
         let Some((shard, from)) = self.sending.next().await else { return };
         if let Some(queue) = self.queues.get_mut(&shard).filter(|queue| queue.from == from) {
@@ -149,7 +150,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what has come to all shards that are not busy. A message of few changes needs only room in the mailbox.
+    /// Sends the queued changes to all shards that are not busy. A message of few changes needs only room in
+    /// the mailbox.
     pub(super) fn flush(&mut self) {
         for shard in self.due.drain(..) {
             let Some(queue) = self.queues.get_mut(&shard) else { continue };

@@ -1,5 +1,5 @@
-//! Which stream shows which shard its pods, and what the shard has been shown: the rules by which streams follow each
-//! other without a list, and without showing anything twice or out of order.
+//! Routes: which stream shows which shard its pods, and up to which version. By these rules streams
+//! follow each other without a list, and show nothing twice or out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const MAX_LISTS: usize = 4;
 const MAX_NAMED: usize = 512;
 /// Streams are joined at once if their versions are this close: all that lies between them is sent again.
 const CLOSE: u64 = 2_000;
-/// Else when the stream that is behind has caught up this long ago at most, as by a bookmark.
+/// Otherwise, if the stream that is behind has caught up this long ago at most, as by a bookmark.
 const CAUGHT_UP: Duration = Duration::from_secs(5);
 /// At the latest after this long. Bookmarks come once a minute.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -39,7 +39,8 @@ pub(super) struct Routes {
     pub(super) jobs: Arc<JobIndex>,
     routes: BTreeMap<ShardId, Route>,
     streams: BTreeMap<StreamId, Stream>,
-    /// The shards that were shown an unusual pod. They are shown what becomes of it, though it may no longer concern them.
+    /// The shards that were shown an unusual pod. They are shown its later changes, though it may no
+    /// longer concern them.
     unusual: UidMap<Vec<ShardId>>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Routes {
 #[derive(Debug)]
 struct Route {
     member: SubscriptionId,
-    /// `None` while it waits for a list.
+    /// Absent while the shard waits for a list.
     stream: Option<StreamId>,
     /// All changes up to this version have been shown.
     shown: u64,
@@ -76,16 +77,16 @@ enum Phase {
     Listing,
     /// All changes up to this version are known; 0 for a version that is no number.
     Watching { version: u64, moved: Instant },
-    /// It was opened after this version to follow these streams. Until it begins, they go on.
+    /// The stream was opened after this version to follow these streams. Until it begins, they go on.
     Following { before: BTreeSet<StreamId>, after: u64 },
 }
 
-/// What is to be done so that one stream shows all shards, and no others.
+/// The next step towards one stream that shows all shards, and no others.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Upkeep {
     Nothing,
     Later,
-    /// One stream after this version is to follow these.
+    /// A new stream after this version is to follow these.
     Join {
         sources: BTreeSet<StreamId>,
         after: u64,
@@ -105,7 +106,7 @@ impl Routes {
         self.routes.values_mut().for_each(|route| route.stream = None);
     }
 
-    /// A shard wants a list that begins now, and what follows.
+    /// A shard wants a list that begins now, and all changes after it.
     pub(super) fn join(&mut self, shard: ShardId, member: SubscriptionId) {
         self.routes.insert(shard, Route { member, stream: None, shown: 0 });
     }
@@ -117,7 +118,7 @@ impl Routes {
         }
     }
 
-    /// Forgets what these shards were shown.
+    /// Forgets which pods these shards were shown.
     fn forget_shown(&mut self, is_of: impl Fn(ShardId) -> bool) {
         self.unusual.retain(|_, shards| {
             shards.retain(|shard| !is_of(*shard));
@@ -136,7 +137,7 @@ impl Routes {
         self.streams.values().filter(|stream| matches!(stream.phase, Phase::Listing)).count() < MAX_LISTS
     }
 
-    /// This stream lists and watches these shards.
+    /// Records that this stream lists and watches these shards.
     pub(super) fn list(&mut self, id: StreamId, shards: &BTreeSet<ShardId>) {
         for shard in shards {
             if let Some(route) = self.routes.get_mut(shard) {
@@ -146,7 +147,7 @@ impl Routes {
         self.streams.insert(id, Stream { selects: shards.clone(), phase: Phase::Listing });
     }
 
-    /// This stream was opened after this version to follow others.
+    /// Records that this stream was opened after this version to follow others.
     pub(super) fn follow(&mut self, id: StreamId, before: BTreeSet<StreamId>, after: u64) {
         let selects = self.shown_by(&before);
         self.streams.insert(id, Stream { selects, phase: Phase::Following { before, after } });
@@ -158,8 +159,8 @@ impl Routes {
         self.routes.iter().filter(|(_, route)| is_shown(route)).map(|(shard, _)| *shard).collect()
     }
 
-    /// The label selector of all pods of a kind but those whose label names a shard that is not among these; of all where that
-    /// would be too long.
+    /// The label selector of pods of a kind, without those whose label names a shard that is not among
+    /// these. If that would be too long, it selects all pods of the kind.
     pub(super) fn selector(&self, shards: &BTreeSet<ShardId>, kind: Kind) -> String {
         let others = self.places.0.shards().filter(|shard| !shards.contains(shard));
         let numbers: Vec<String> = others.map(|shard| shard.to_string()).collect();
@@ -189,7 +190,7 @@ impl Routes {
         shown.for_each(|route| route.stream = None);
     }
 
-    /// What is to be done, when not all has been as it should be for this long.
+    /// The upkeep that is due when the streams have not been as they should be for this long.
     pub(super) fn upkeep(&self, now: Instant, since: Duration) -> Upkeep {
         let (mut sources, mut positions, mut selects) = (BTreeSet::new(), Vec::new(), 0);
         for (id, stream) in &self.streams {
@@ -215,7 +216,7 @@ impl Routes {
         if is_time { Upkeep::Join { sources, after: *after } } else { Upkeep::Later }
     }
 
-    /// Takes in what a stream has brought, and passes on what its shards are to be told. Returns whether the stream is
+    /// Applies a step of a stream, and delivers its changes to the shards. Returns whether the stream is
     /// in another phase.
     pub(super) fn step(
         &mut self,
@@ -298,8 +299,9 @@ impl Routes {
         }
     }
 
-    /// It matters to its Job, or else to the shard in its label: one that names no Job may have been left behind, with our
-    /// finalizer, by one with a selector of its own. When it leaves, all others are told that were shown it before.
+    /// An unreadable pod matters to its Job, or without one to the shard in its label. A Job with a
+    /// selector of its own may have left it behind with our finalizer. When it leaves, all other shards
+    /// that were shown it before get that change.
     fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
         let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
         let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);
@@ -328,13 +330,13 @@ impl Routes {
         self.routes.get(&shard).is_some_and(|route| route.stream == Some(id) && is_new(route))
     }
 
-    /// A list begins. What follows a stream that lists again would miss what the list shows.
+    /// A list begins. A stream that follows this one would miss the objects of its list.
     fn lists(&mut self, id: StreamId, deliver: &mut impl FnMut(ShardId, PodChange)) {
         for other in self.streams.values_mut() {
             if let Phase::Following { before, .. } = &mut other.phase
                 && before.contains(&id)
             {
-                // It follows nothing, and is closed.
+                // The other stream follows nothing, and is closed.
                 before.clear();
             }
         }

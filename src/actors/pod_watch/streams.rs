@@ -30,7 +30,7 @@ pub(super) struct Streams {
     next: u64,
     /// The stream that was read last: the others have their turn first.
     last: Option<StreamId>,
-    /// What was read.
+    /// The steps that were read.
     steps: Vec<PodStep>,
 }
 
@@ -75,7 +75,7 @@ impl Streams {
         .await
     }
 
-    /// What the stream that was ready has brought; `None` if it has ended.
+    /// The steps of the stream that was ready; `None` if it has ended.
     pub(super) fn steps(&mut self) -> Option<Drain<'_, PodStep>> {
         (!self.steps.is_empty()).then(|| self.steps.drain(..))
     }

@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_millis(100);
 const SETTLED: Duration = Duration::from_secs(120);
 const SHARDS: u32 = 8;
 
-/// What one subscription of a shard was seen.
+/// The changes that one subscription of a shard has seen.
 #[derive(Default)]
 struct Told {
     /// The pods that it was seen of, and their versions.
@@ -35,7 +35,7 @@ struct Told {
     lists: usize,
     /// The version of the last complete list.
     listed: u64,
-    /// The versions of the changes since then. Those that a pod is gone that was not there do not count.
+    /// The versions of the changes since then. Deletions of pods that were not there do not count.
     changes: Vec<u64>,
 }
 
@@ -257,7 +257,7 @@ fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
 }
 
-/// What a stream of shards 0 to 2 tells them of a change of `p`.
+/// The shards, of 0 to 2, to which a stream delivers a change of `p`.
 fn told(routes: &mut Routes, change: PodChange) -> Vec<u32> {
     let mut told = Vec::new();
     routes.step(StreamId(0), Step::Change(change), Instant::now(), &mut |shard, _| told.push(shard.0));
@@ -303,7 +303,7 @@ fn a_pod_is_shown_to_the_shard_of_its_job_and_of_its_label_and_to_those_that_wer
     assert_eq!(told(&mut routes, Change::Deleted(readable(5, None, 8))), [0_u32; 0]);
 }
 
-/// In one write, a pod loses what we gave it, and gets another controller.
+/// In one write, a pod loses our marks, and gets another controller.
 #[test]
 fn a_pod_that_a_known_job_may_have_had_is_shown_to_its_shard() {
     let mut routes = listed(0);
@@ -328,7 +328,7 @@ fn a_pod_that_concerns_nobody_is_shown_to_nobody() {
     assert_eq!(told(&mut routes, Change::Applied(foreign)), [0], "it has lost our finalizer");
 }
 
-/// Its Job is of another shard than its label, and both are told.
+/// Its Job is of another shard than its label, and both get the change.
 #[test]
 fn a_pod_that_cannot_be_read_when_it_is_deleted_is_forgotten_by_all_that_were_shown_it() {
     let mut routes = listed(0);

@@ -17,14 +17,14 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 /// The Jobs that are being read live.
 #[derive(Default)]
 pub(super) struct DoubtfulJobs {
-    /// Those that seem to be gone.
+    /// Jobs that seem to be gone.
     missing: UidSet,
-    /// Those that could not be read, or were left alone and may be served now.
+    /// Jobs that could not be read, or were left alone and may be served now.
     unreadable: UidMap<AbortOnDropHandle<()>>,
 }
 
 impl DoubtfulJobs {
-    /// The Job was shown in a form that can be read, or is gone: a reading that is under way may be older than that.
+    /// The Job was shown in a form that can be read, or is gone: a reading in flight may be older than that.
     pub(super) fn end_reading(&mut self, job: &Uid) {
         self.unreadable.remove(job);
     }
@@ -47,7 +47,7 @@ pub(super) struct JobSought {
 }
 
 impl ReplicaActor {
-    /// Takes in a Job that exists and cannot be read: it stays as it was.
+    /// Records a Job that exists and cannot be read: it stays as it was.
     pub(super) fn job_unreadable(&mut self, job: &Unreadable, ctx: &Context<Self>) {
         self.job_cache.mark(&job.uid);
         if !self.doubtful.unreadable.contains_key(&job.uid) {
@@ -69,7 +69,7 @@ impl ReplicaActor {
         }
     }
 
-    /// Reads Jobs again that were left alone, if there is room for their statuses: nobody has kept those.
+    /// Reads Jobs again that were left alone, if there is room for their statuses, which were not kept.
     pub(super) fn look_at_left_alone(&mut self, ctx: &Context<Self>) {
         let is_new = |job: &JobId| !self.doubtful.unreadable.contains_key(job.uid());
         let fitting: Vec<JobId> = self.job_cache.fitting().filter(is_new).collect();

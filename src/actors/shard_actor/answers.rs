@@ -1,6 +1,6 @@
-//! Pods that were shown as they are now by something other than the watch that is to show them: by a live read, or by the other
-//! watch. What a watch brings of them from before is old: a Job drops a pod that is done, and would take an older reading for a
-//! pod that is to be counted.
+//! Pods whose current state came from a live read, or from the other watch, before the watch that is
+//! still to show it. Drop watch events that are older than an answer. A Job drops a pod that is
+//! done, and would take an older reading for a pod to be counted.
 
 use actix::Context;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ pub(super) struct Answers {
     unlabelled_reached: Option<u64>,
     /// When those are dropped that the watches have come to: they show no pod that was gone by then.
     tidying: Tidying,
-    /// They are tidied by a timer, too: there may be no more of them for long.
+    /// The timer that drops entries is set, since new entries may not come for long.
     is_timed: bool,
 }
 
@@ -83,12 +83,13 @@ impl Answers {
 }
 
 impl ShardActor {
-    /// Takes in that a pod was shown as it is now, and that a watch is still to come to that.
+    /// Records that a pod was shown as it is now, and that a watch is still to show it.
     pub(super) fn answered(&mut self, pod: &Pod, ctx: &mut Context<Self>) {
         self.answered_at(&pod.uid, pod.version, ctx);
     }
 
-    /// Takes in that a pod is gone, and that a watch is still to come to that: whatever it shows of the pod is older.
+    /// Records that a pod is gone, and that a watch is still to show that: the watch's earlier
+    /// events of the pod are older.
     pub(super) fn answered_gone(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
         self.answered_at(pod, u64::MAX, ctx);
     }
@@ -118,7 +119,7 @@ mod tests {
         Pod { version, ..observed_pod(&pod(name, "j")).pod }
     }
 
-    /// It is deleted before it has the label, so the watch shows neither it nor its end.
+    /// The pod is deleted before it has the label, so the watch shows neither it nor its end.
     #[test]
     fn an_answer_is_forgotten_once_the_watch_has_come_to_it() {
         let mut answers = Answers::default();

@@ -1,8 +1,8 @@
-//! Live lists of the pods of single Jobs. Some doubt the shard's own list: their status tells of pods that it lacks, or
-//! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
-//! dropped. The shard's other Jobs notice nothing of that.
+//! Live lists of the pods of single Jobs. Some of these Jobs doubt the shard's own list: their status counts
+//! pods that it lacks, or they have known some with our finalizer. Others need their pods shown again: they
+//! are rebuilt, or want pods that had been dropped. The shard's other Jobs notice nothing of that.
 //!
-//! A Job whose status somebody else has written, for example:
+//! A Job whose status another writer has changed, for example:
 //!
 //! ```text
 //! JobActor                      ShardActor                        API server
@@ -50,8 +50,8 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pause before pods are listed again after a list that did not show all of them.
 pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
-/// The longest that a live list may take. What the watch shows is remembered for no longer, so a list that took longer is
-/// repeated.
+/// The longest that a live list may take. Changes from the watch are remembered for no longer, so a list that
+/// took longer is repeated.
 pub(super) const LONGEST_LIST: Duration = Duration::from_secs(600);
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
@@ -61,10 +61,10 @@ pub(super) struct Doubts {
     jobs: JobMap<u64>,
     /// The number of the next Job that waits.
     next: u64,
-    /// Those of them that need their pods shown again.
+    /// Waiting Jobs that need their pods shown again.
     to_show: JobSet,
-    /// Pods that the watch has shown while lists were in progress, or that have left it: their versions, and when that was.
-    /// What a list shows of them may be older, if it had begun by then.
+    /// Pods that the watch has shown while lists were in progress, or that have left it: their versions, and
+    /// when that was. A list may show them as they were before, if it had begun by then.
     shown: UidMap<(u64, TokioInstant)>,
     /// When pods are dropped from these that were shown before all lists in progress.
     tidying: Tidying,
@@ -76,8 +76,8 @@ pub(super) struct Doubts {
     rests: Option<TokioInstant>,
     /// The lists that the Jobs of a namespace share.
     searches: Searches,
-    /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
-    /// others are found by. None of them waits for another.
+    /// The lists in progress of Jobs with a selector of their own, which may select pods without the label
+    /// that the others are found by. These lists do not wait for each other.
     own: Searches<JobId>,
     /// Pods that such a Job may adopt and that were known as another's, and their versions in its last list.
     contested: JobMap<UidMap<u64>>,
@@ -85,7 +85,7 @@ pub(super) struct Doubts {
     proven: JobMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of a version which the watch has not reached.
     ahead: Ahead,
-    /// Those for which the watch of unlabelled pods has not.
+    /// The same for the watch of unlabelled pods.
     unlabelled_ahead: Ahead,
     /// The Jobs that are rebuilt.
     pub(super) rebuilt: Rebuilt,
@@ -96,19 +96,19 @@ pub(super) struct Doubts {
 /// Jobs that were shown their pods as of a version which a watch has not reached: these, as of this version.
 type Ahead = JobMap<(UidSet, u64)>;
 
-/// All pods of some Jobs, whatever label they have.
+/// All pods of some Jobs, with any label.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Sought {
     of: SoughtFor,
-    /// Those that need their pods shown.
+    /// Jobs that need their pods shown.
     to_show: JobSet,
     list: PodList,
     /// When the list began, once it was its turn.
     began: TokioInstant,
 }
 
-/// Whose pods were looked for.
+/// The Jobs whose pods were looked for.
 enum SoughtFor {
     /// Jobs of a namespace that share the list.
     Shared(Arc<str>, Vec<JobId>),
@@ -156,7 +156,8 @@ impl Doubts {
         now
     }
 
-    /// Drops what no list in progress may show as it was before. A namespace may have lists in progress at all times.
+    /// Drops entries that no list in progress may show as they were before. A namespace may have lists in
+    /// progress at all times.
     fn tidy(&mut self, now: TokioInstant) {
         if !self.tidying.is_due(self.shown.len()) {
             return;
@@ -180,13 +181,13 @@ impl Doubts {
         self.shown.get(pod).filter(|(_, at)| *at >= begun).map(|(version, _)| *version)
     }
 
-    /// A pod is gone, nobody knows since which version.
+    /// A pod is gone, since an unknown version.
     pub(super) fn pod_left(&mut self, pod: &Uid) {
         self.pod_shown(pod, u64::MAX);
     }
 
-    /// The Jobs that were shown their pods as of a version which the watch, now that it has come to this change of a pod, has
-    /// still not reached. It brings changes in their order.
+    /// The Jobs that were shown their pods as of a version that the watch has not reached with this change of
+    /// a pod. The watch brings changes in order.
     fn ahead_of(&mut self, pod: &ObservedPod) -> &Ahead {
         let ahead = match Kind::of(pod) {
             Kind::Labelled => &mut self.ahead,
@@ -219,7 +220,7 @@ impl Doubts {
         self.missed.forget(job);
     }
 
-    /// The Job waits for a list that begins later than what was found for it.
+    /// The Job waits for a list that begins later than the last result for it.
     pub(super) fn list_awaited(&mut self, job: &JobId) {
         self.proven.remove(job);
         self.rebuilt.forget_search(job);
@@ -231,7 +232,7 @@ impl Doubts {
         self.own.forget(job);
     }
 
-    /// The shard lists its pods again, which shows what was missed.
+    /// The shard lists its pods again, which shows the missed ones.
     pub(super) fn relisted(&mut self) {
         self.missed.relisted();
     }
@@ -250,7 +251,8 @@ impl Doubts {
 }
 
 impl ShardActor {
-    /// A Job knows of pods that a complete list has not shown. Such Jobs of a namespace share a live list.
+    /// A Job knows of pods that a complete list has not shown. A namespace's Jobs of this kind share a live
+    /// list.
     pub(super) fn pods_missing(&mut self, job: JobId, ctx: &mut Context<Self>) {
         if self.pod_feed.is_draining() {
             return;
@@ -379,8 +381,8 @@ impl ShardActor {
         self.doubts.searches.begin(namespace, begun, AbortOnDropHandle::new(task));
     }
 
-    /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
-    /// and dropped would be taken for one that is to be counted.
+    /// Whether a watch event of a pod is older than the state that its Job has seen. If the pod was counted
+    /// and dropped, it would be taken for one to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
         let ahead = self.doubts.ahead_of(pod);
         let job = pod.job().filter(|job| ahead.contains_key(*job));
@@ -408,7 +410,7 @@ mod tests {
         assert_eq!(waiting[..10], all[50..]);
     }
 
-    /// Tenants may keep lists in progress at all times, and one of them for ever.
+    /// Tenants may keep lists in progress at all times, and one of them forever.
     #[tokio::test(start_paused = true)]
     async fn pods_are_remembered_as_shown_only_as_long_as_a_list_may_show_them_as_they_were() {
         for lasts in [Duration::from_secs(2), 100 * LONGEST_LIST] {

@@ -1,5 +1,6 @@
-//! Jobs of other controllers. Where this one stands in for Kubernetes' TTL controller, the shard deletes them, too,
-//! once they have outlived their TTL. It does nothing else to them, and they have no actor.
+//! Jobs of other controllers. If this controller stands in for Kubernetes' TTL controller,
+//! the shard deletes them, too, once they have outlived their TTL. It does not touch them
+//! otherwise, and they have no actor.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -28,11 +29,11 @@ struct ForeignJob {
     deletion: Deletion,
 }
 
-/// What becomes of a Job whose TTL ends.
+/// The deletion of a Job whose TTL ends.
 enum Deletion {
     /// Nothing yet.
     Undecided,
-    /// It is deleted when this timer rings.
+    /// The Job is deleted when this timer rings.
     Awaited(Timer),
     /// Its deletion has been sent and not been answered.
     InFlight,
@@ -53,7 +54,7 @@ struct ExpiryAnswered {
 
 impl ShardActor {
     fn foreign_job_seen(&mut self, mut seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        // A live read brings policies and the template, which nobody needs here.
+        // A live read brings policies and the template, which are not needed here.
         seen.lighten();
         let uid = seen.uid.clone();
         match self.foreign_jobs.0.entry(uid.clone()) {

@@ -35,7 +35,7 @@ use crate::telemetry::traces::JobName;
 pub(super) struct JobEntry {
     /// The Job as last seen. Its actor starts from it. If it is left alone, it has no lists.
     seen: Arc<ObservedJob>,
-    /// It is left alone while it exists.
+    /// The Job is left alone while it exists.
     left_alone: bool,
     stage: Stage,
     /// The pauses between new actors: after panics, and while its author has it left alone again and again.
@@ -45,11 +45,12 @@ pub(super) struct JobEntry {
 }
 
 enum Stage {
-    /// It has an actor.
+    /// The Job has an actor.
     Active(Active),
-    /// It is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no longer exists.
+    /// The Job is rebuilt once it has waited after a panic, or is no longer left alone. `leaving`: the Job no
+    /// longer exists.
     Broken { leaving: bool },
-    /// It has finished and needs nothing until the timer rings.
+    /// The Job has finished and needs nothing until the timer rings.
     Passivated { timer: Option<Timer> },
 }
 
@@ -58,7 +59,7 @@ struct Active {
     actor: Addr<JobActor>,
     /// The Job no longer exists, or is never served again; its actor releases its pods.
     leaving: bool,
-    /// The actor has been told to end.
+    /// The actor was sent [`Halt`].
     halted: bool,
     /// Its pods are being listed for it alone.
     awaits_list: bool,
@@ -102,7 +103,7 @@ impl JobEntry {
         }
     }
 
-    /// Sends what a watch event showed that arrived at `arrived`.
+    /// Sends an input from a watch event that arrived at `arrived`.
     fn send_event(&mut self, input: JobInput, arrived: Instant) {
         if let Stage::Active(active) = &self.stage {
             active.inbox.push_event(input, arrived);
@@ -116,7 +117,7 @@ impl JobEntry {
         }
     }
 
-    /// Sends an input to the actor. A Job without an actor learns what it needs when it gets one.
+    /// Sends an input to the actor. A Job without an actor gets all it needs when its actor starts.
     pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
         match &mut self.stage {
@@ -168,7 +169,7 @@ impl JobEntry {
 }
 
 impl ShardActor {
-    /// Takes in a Job as it is now.
+    /// Applies a Job as it is now.
     pub(super) fn job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
         let left_alone = seen.job.is_err();
         let Some(seen) = left_alone::with_job(seen) else { return };
@@ -193,7 +194,7 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a Job that the shard does not know yet.
+    /// Adds a Job that the shard does not know yet.
     fn add_job(&mut self, seen: Arc<ObservedJob>, left_alone: bool, ctx: &mut Context<Self>) {
         let id = seen.id();
         let stage = Stage::Passivated { timer: None };
@@ -239,8 +240,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether somebody else has managed a Job of which nothing was known, and has written its status since the pods were
-    /// listed. The watch of pods may show those that it counts as they were before.
+    /// Whether another owner has managed a Job that was unknown here, and has written its status since the
+    /// pods were listed. The watch of pods may show those that it counts as they were before.
     fn is_newer_than_pods(&self, job: &JobId) -> bool {
         let is_busy = |entry: &&JobEntry| !entry.is_passivated() && !entry.is_finished() && !entry.left_alone;
         let Some(entry) = self.jobs.get(job).filter(is_busy) else { return false };
@@ -251,15 +252,15 @@ impl ShardActor {
             && !is(Mutant::PodsNeverDoubted)
     }
 
-    /// Takes in that a Job no longer exists.
+    /// Records that a Job no longer exists.
     pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(id) {
-            // It holds no pods that would have to be released.
+            // A passivated Job holds no pods that would have to be released.
             Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
             Some(entry) => {
                 let was_left_alone = std::mem::take(&mut entry.left_alone);
                 entry.send(JobInput::JobGone);
-                // It adopts none, and a search that is refused for ever would keep it for ever.
+                // A gone Job adopts no pod, and a search that is always refused would keep the Job forever.
                 if self.chooses_pods(id) {
                     self.search_given_up(id);
                 }
@@ -337,7 +338,7 @@ impl ShardActor {
         if entry.is_finished() {
             self.deliver_listed(id, None);
         } else {
-            // Somebody has removed its terminal condition. Its counted pods were ignored while it was
+            // Another writer has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
             self.show_again(id, ctx);
         }
@@ -402,7 +403,7 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    /// Takes in that the actor of a Job has ended.
+    /// Handles the end of a Job's actor.
     pub(super) fn job_ended(&mut self, job: JobId, reason: ExitReason, ctx: &mut Context<Self>) {
         self.show_wait(&job, None);
         match reason {

@@ -1,4 +1,4 @@
-//! What a shard is told, and what it reports.
+//! The messages to a shard, and its reports.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,9 +69,9 @@ pub struct ShardReport {
     pub passivated: usize,
     /// Pods held.
     pub pods: usize,
-    /// The work that remains, in pods: one for each unfinished Job, one for each pod that has yet to be created, and half for
-    /// each pod that has its finalizer. A Job counts no more than four times its parallelism of pods that have yet to be
-    /// created, and weighs 10,001 at most.
+    /// The work that remains, in pods: one for each unfinished Job, one for each missing pod, and
+    /// half for each pod that has its finalizer. A Job counts at most four times its parallelism of
+    /// missing pods, and weighs 10,001 at most.
     pub load: u32,
     /// Jobs that are not done although no pod of theirs is created.
     pub waiting: usize,

@@ -1,8 +1,9 @@
 //! Pods that a live list shows and the shard's own watch has not shown. Usually the watch is only behind. If it still does not show
 //! such a pod after a while, the shard's list was not complete, and the shard lists its pods again.
 //!
-//! All Jobs of the shard wait for that new list. A tenant can create pods just before each live list, so a new pod alone is no
-//! reason for one, and new lists follow each other with growing pauses.
+//! All Jobs of the shard wait for that new list. A tenant can create pods just before each live
+//! list. So a new pod alone is no reason for one, and new lists follow each other with growing
+//! pauses.
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// Takes in the pods of a Job that a live list shows and the watch has not shown. Returns whether one of them has been missed
-    /// for so long that the watch would have shown it.
+    /// Records the pods of a Job that a live list shows and the watch has not shown. Returns
+    /// whether one of them has been missed for so long that the watch would have shown it.
     pub(super) fn is_overdue(&mut self, job: &JobId, unshown: &[Uid], now: Instant) -> bool {
         let Some(first) = unshown.first() else { return false };
         let missed = self.pods.entry(job.clone()).or_insert_with(|| (first.clone(), now));
@@ -38,13 +39,14 @@ impl Missed {
         now.saturating_duration_since(missed.1) >= DOUBT_PAUSE
     }
 
-    /// Takes in that the watch has shown all pods of a Job.
+    /// Records that the watch has shown all pods of a Job.
     pub(super) fn forget(&mut self, job: &JobId) {
         self.pods.remove(job);
     }
 
-    /// Takes in that the shard must list its pods again. Returns the pause before that list, or `None` if one is due already. If
-    /// the last one was not long ago, the pause is twice as long as the one before.
+    /// Records that the shard must list its pods again. Returns the pause before that list, or
+    /// `None` if one is due already. If the last one was not long ago, the pause is twice as long
+    /// as the one before.
     pub(super) fn must_relist(&mut self, now: Instant) -> Option<Duration> {
         if std::mem::replace(&mut self.is_due, true) {
             return None;
@@ -58,7 +60,7 @@ impl Missed {
         Some(pause)
     }
 
-    /// Takes in that the shard lists its pods again.
+    /// Records that the shard lists its pods again.
     pub(super) fn relisted(&mut self) {
         self.is_due = false;
         self.pods.clear();

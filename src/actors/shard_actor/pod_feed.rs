@@ -45,7 +45,7 @@ impl PodFeed {
     pub(super) const NEW: Self = Self::Awaiting;
 
     /// The Jobs are known, or the pods must be listed again: `subscribe` begins a new watch. The watch
-    /// before ends, and what it left in the mailbox is of another subscription.
+    /// before ends, and its messages in the mailbox are of another subscription.
     pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
         if self.is_draining() {
             return;
@@ -76,8 +76,8 @@ impl PodFeed {
         }
     }
 
-    /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first. None
-    /// if no list began: an empty list would mean that all pods are gone.
+    /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first.
+    /// Returns `None` if no list began: an empty list would mean that all pods are gone.
     pub(super) fn list_complete(&mut self, version: u64) -> Option<(JobMap<UidSet>, bool)> {
         let Self::Listing { relist, synced, .. } = self else { return None };
         let (listed, first) = (relist.finish()?, !*synced);
@@ -87,7 +87,7 @@ impl PodFeed {
         Some((listed, first))
     }
 
-    /// Nobody needs the watch. It may start again.
+    /// The watch is no longer needed. It may start again.
     pub(super) fn stop(&mut self) {
         if !self.is_draining() {
             *self = Self::NEW;

@@ -1,7 +1,9 @@
-//! Jobs that are built anew from the cluster, after a panic or when they are no longer left alone: their new actors know no pod.
+//! Jobs that are rebuilt from the cluster, after a panic or when they are no longer left
+//! alone: their new actors know no pod.
 //!
-//! A live list shows a Job its pods. What the Job had before and the list does not show is gone, or has lost the labels by which
-//! such a list selects: it is looked for among all pods of the Job's namespace.
+//! A live list shows a Job its pods. If the list lacks a pod that the Job had, the pod is
+//! gone, or has lost the labels that the list selects by. All pods of the Job's namespace
+//! are searched for it.
 
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio::time::Instant;
@@ -65,7 +67,8 @@ impl Rebuilt {
 }
 
 impl ShardActor {
-    /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
+    /// A Job is rebuilt: its new actor knows no pod, not even those that the old one was
+    /// shown.
     pub(super) fn knows_no_pod(&mut self, job: &JobId) {
         let known = self.pod_owners.remove_job(job);
         self.doubts.forget_shown(&known);
@@ -73,7 +76,7 @@ impl ShardActor {
         self.none_seen(job);
     }
 
-    /// Looks for pods of a Job among all pods of its namespace, whatever their labels.
+    /// Looks for pods of a Job among all pods of its namespace, with any labels.
     pub(super) fn seek_remaining(&mut self, job: &JobId, pods: UidSet, ctx: &Context<Self>) {
         let (cx, shard, of) = (self.cx.for_job(job), ctx.address(), job.clone());
         let begun = self.doubts.tick();

@@ -1,8 +1,9 @@
-//! The live lists of pods that Jobs of a namespace share, and those of Jobs with a selector of their own: which may begin, and
-//! when.
+//! The live lists of pods: shared by the Jobs of a namespace, or of one Job with a
+//! selector of its own.
 //!
-//! A list is of one namespace, so it costs what that namespace has, and its author cannot make it fail for others. The lists
-//! of a namespace, or of a Job with a selector of its own, rest in proportion to the time that they take: whoever makes Jobs
+//! A list is of one namespace, so its cost depends on that namespace, and its author
+//! cannot make it fail for others. The lists of a namespace, or of a Job with a selector
+//! of its own, rest in proportion to the time that they take. A tenant that makes Jobs
 //! ask again and again gets a tenth of one list's time for each shard.
 
 use std::collections::{BTreeMap, HashMap};
@@ -98,7 +99,8 @@ impl<K: Clone + Eq + Hash> Searches<K> {
         self.all.remove(of);
     }
 
-    /// When the first rest is over that goes on and that somebody waits for. One that is over holds up nobody.
+    /// The end of the first rest that is in progress and that a Job waits for. A rest
+    /// that is over delays no list.
     pub(super) fn next(&self, now: Instant, waits: impl Fn(&K) -> bool) -> Option<Instant> {
         let rests = self.all.iter().filter_map(|(of, search)| match search {
             Search::Resting { until } if *until > now && waits(of) => Some(*until),
@@ -109,8 +111,8 @@ impl<K: Clone + Eq + Hash> Searches<K> {
 }
 
 impl Searches {
-    /// The lists that may begin, each with its Jobs: of those that wait, in their order, the first of each namespace that
-    /// neither lists nor rests.
+    /// The lists that may begin, each with its Jobs: the first waiting Jobs, in order, of
+    /// each namespace that neither lists nor rests.
     pub(super) fn may_begin(
         &self,
         waiting: impl IntoIterator<Item = JobId>,

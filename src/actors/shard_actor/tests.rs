@@ -122,7 +122,7 @@ impl Shard {
         self.brought(SubscriptionId(0), changes).await;
     }
 
-    /// What a watch brings: the first, or that of unlabelled pods if there is one.
+    /// Sends changes from a watch: the first, or that of unlabelled pods if there is one.
     async fn brought(&self, from: SubscriptionId, changes: Vec<Change<Box<ObservedPod>>>) {
         self.0.send(Pods { from, arrived: Instant::now(), changes }).await.unwrap();
     }
@@ -159,7 +159,7 @@ fn labelled(mut pod: Value) -> Value {
     pod
 }
 
-/// A status with one active pod, in which nothing is missing, after so many successes.
+/// A complete status with one active pod, after this many successes.
 fn up_to_date(succeeded: u64) -> Value {
     json!({
         "active": 1, "ready": 0, "terminating": 0, "succeeded": succeeded, "uncountedTerminatedPods": {},
@@ -193,7 +193,7 @@ fn of_pod(method: &str, uri: &str, name: &str) -> bool {
     matches!(method, "GET" | "PATCH") && uri.contains(&format!("/pods/{name}"))
 }
 
-/// A clock of the test's own: what an answer depends on.
+/// A clock of the test's own, on which an answer depends.
 fn switch() -> (Arc<AtomicU64>, Arc<AtomicU64>) {
     let switch = Arc::new(AtomicU64::new(0));
     (switch.clone(), switch)
@@ -357,7 +357,7 @@ fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
     });
 }
 
-/// A fence that has lapsed, and what extends it.
+/// A fence that has lapsed, and a function that extends it.
 fn lapsed() -> (Fence, impl Fn()) {
     let now = tokio::time::Instant::now();
     let fence = Fence::until(now, Arc::new(AwakeClock));
@@ -397,13 +397,13 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
             extend();
             sleep(60 * SOON).await;
             assert_eq!(api.count(&["PATCH", "/pods/p"]), 1, "adopted: {adopted}");
-            // One more would be a surplus.
+            // A further pod would be a surplus.
             assert_eq!(api.count(CREATION), usize::from(!adopted), "adopted: {adopted}");
         });
     }
 }
 
-/// Else nothing of it would ever lose its finalizer, and its namespace would stay.
+/// Otherwise its pods would keep their finalizers forever, and its namespace would stay.
 #[test]
 fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
     for leaves in ["gone", "gone before", "gone, and the pod is not released", "deleted"] {

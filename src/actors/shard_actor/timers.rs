@@ -1,6 +1,6 @@
-//! The timers of a shard's Jobs. actix looks at each timer of an actor at every message of the actor, and a tenant can make
-//! thousands of Jobs that wait, such as finished ones with a TTL. So all of them wait in one queue, and only the first has a
-//! timer of actix.
+//! The timers of a shard's Jobs. actix looks at each timer of an actor at every message
+//! of the actor. A tenant can make thousands of waiting Jobs, such as finished ones with
+//! a TTL. So all of them wait in one queue, and only the first has a timer of actix.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::ShardActor;
 
-/// What the shard does when a timer rings.
+/// The shard's work when a timer rings.
 type Work = Box<dyn FnOnce(&mut ShardActor, &mut Context<ShardActor>)>;
 
 /// A timer that has been set: the time at which it rings, and its number.
@@ -60,7 +60,7 @@ impl Timers {
 }
 
 impl ShardActor {
-    /// Does all that is due. What that sets rings later.
+    /// Does all that is due. Timers that this work sets ring later.
     fn ring(&mut self, ctx: &mut Context<Self>) {
         let now = Instant::now();
         while let Some(first) = self.timers.waiting.first_entry().filter(|first| first.key().0 <= now) {

@@ -1,10 +1,12 @@
-//! The pods that lack the label of a Job's UID, as those of Jobs with a selector of their own do. Their watch shows all other pods
-//! of the cluster, too, and a list of them may take long: a shard has that watch once it has such a Job, and only such Jobs wait
-//! for it. Pods of other Jobs that have lost the label are read live, as if there were no such watch.
+//! The pods that lack the label of a Job's UID, as those of Jobs with a selector of their own do. Their
+//! watch shows all other pods of the cluster, too, and a list of them may take long. So a shard has that
+//! watch once it has such a Job, and only such Jobs wait for it. Pods of other Jobs that have lost the
+//! label are read live, as if there were no such watch.
 //!
-//! A Job with a selector of its own may have pods of both kinds. So no list of the shard is complete for it: whenever one has
-//! been, the Job's pods are listed live, by its selector and in its namespace. Either watch may be behind the other, so a
-//! pod that is done stays known as such until both have come so far ([`answers`](super::answers)).
+//! A Job with a selector of its own may have pods of both kinds. So no list of the shard is complete for
+//! it. After each, the Job's pods are listed live, by its selector and in its namespace. Either watch may
+//! be behind the other, so a pod that is done stays known as such until both have come so far
+//! ([`answers`](super::answers)).
 
 use std::time::Duration;
 
@@ -18,7 +20,8 @@ use crate::actors::subscription::SubscriptionId;
 use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::JobId;
 
-/// How long unlabelled pods are watched for no Job. Whoever creates and deletes Jobs makes a shard list them once in that time.
+/// How long unlabelled pods are watched for no Job. A tenant that creates and deletes Jobs makes a shard
+/// list them once in that time.
 const LINGER: Duration = Duration::from_hours(1);
 
 impl ShardActor {
@@ -31,8 +34,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether the shard is shown what becomes of a pod of a Job, as far as the label of a shard does not hide it: in a list, if the
-    /// watch begins anew meanwhile.
+    /// Whether the shard will see the end of a Job's pod, as far as the label of a shard does not hide it.
+    /// A watch that starts again shows the end in its list.
     pub(super) fn shows_end(&self, pod: &ObservedPod, job: &JobId) -> bool {
         match Kind::of(pod) {
             Kind::Labelled => true,
@@ -54,13 +57,14 @@ impl ShardActor {
         self.pod_feed.version().is_some() && self.unlabelled_feed.version().is_some()
     }
 
-    /// The Jobs with a selector of their own, but for those that are passivated.
+    /// The Jobs with a selector of their own that are not passivated.
     pub(super) fn jobs_that_choose(&self) -> Vec<JobId> {
         let active = self.jobs.iter().filter(|(_, entry)| !entry.is_passivated());
         active.map(|(job, _)| job).filter(|job| self.chooses_pods(job)).cloned().collect()
     }
 
-    /// Whether a Job may wait for a list of its own. One that is gone goes by what the watches have shown.
+    /// Whether a Job may wait for a list of its own. A gone Job goes by the changes that the watches have
+    /// shown.
     fn may_wait(&self, job: &JobId) -> bool {
         self.jobs.get(job).is_some_and(|entry| !entry.is_gone())
     }
@@ -72,7 +76,7 @@ impl ShardActor {
                 self.show_again(job, ctx);
             }
         }
-        // One that is gone may have waited for this list.
+        // A gone Job may have waited for this list.
         self.schedule_search(RELIST_DELAY, ctx);
     }
 
@@ -83,8 +87,8 @@ impl ShardActor {
         }
     }
 
-    /// Watches unlabelled pods if a Job has a selector of its own, from when all Jobs are known. Also one that has finished
-    /// may have pods that are to be deleted or to lose their finalizer.
+    /// Watches unlabelled pods if a Job has a selector of its own, from when all Jobs are known. A
+    /// finished Job may also have pods that are to be deleted or to lose their finalizer.
     pub(super) fn watch_unlabelled(&mut self, ctx: &Context<Self>) {
         let is_needed = || self.jobs.keys().any(|job| self.chooses_pods(job));
         if self.pod_feed.is_new() || self.watches_unlabelled() || !is_needed() {
@@ -96,8 +100,8 @@ impl ShardActor {
         self.answers.unlabelled_watched(true);
     }
 
-    /// A Job is gone. If it was the last with a selector of its own, unlabelled pods are watched for a while: a new watch begins with a
-    /// list, and others may follow.
+    /// A Job is gone. If it was the last with a selector of its own, unlabelled pods are watched for a
+    /// while. A new watch would begin with a list, and other such Jobs may follow.
     pub(super) fn unwatch_unlabelled_after(&mut self, job: &JobId, ctx: &mut Context<Self>) {
         if self.chooses_pods(job) && self.watches_unlabelled() {
             let is_timed = self.unneeded_since.replace(Instant::now()).is_some();
@@ -121,7 +125,7 @@ impl ShardActor {
         self.unlabelled_feed.stop();
         self.answers.unlabelled_watched(false);
         self.doubts.unlabelled_listed();
-        // What it has shown may end unseen.
+        // Pods that it has shown may end unseen.
         self.orphan_pods.list_begins(Kind::Unlabelled);
         self.orphan_pods.list_complete(Kind::Unlabelled);
     }
@@ -138,7 +142,7 @@ impl ShardActor {
         }
     }
 
-    /// The list is complete: what has gone meanwhile, the Jobs' own lists do not show.
+    /// The list is complete: the Jobs' own lists do not show pods that have gone meanwhile.
     pub(super) fn unlabelled_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         if self.unlabelled_feed.list_complete(version).is_none() {
             return;
@@ -149,8 +153,9 @@ impl ShardActor {
         self.show_chosen_again(&self.jobs_that_choose(), ctx);
     }
 
-    /// A Job with a selector of its own has a new actor. Its pods are listed, which shows those that are older than the Job; one
-    /// that has finished adopts none. One that is being deleted may have pods with the label of no shard.
+    /// A Job with a selector of its own has a new actor. Its pods are listed, which shows those that are
+    /// older than the Job; one that has finished adopts none. A Job that is being deleted may have pods
+    /// with the label of no shard.
     pub(super) fn seek_own_pods(&mut self, job: &JobId, ctx: &mut Context<Self>) {
         if !self.shows_all_kinds() {
             self.await_all_kinds(job);
@@ -167,7 +172,7 @@ impl ShardActor {
         }
     }
 
-    /// A Job with a selector of its own is gone: it goes by what the watches have shown.
+    /// A Job with a selector of its own is gone: it goes by the changes that the watches have shown.
     pub(super) fn search_given_up(&mut self, job: &JobId) {
         self.doubts.forget_search(job);
         if let Some(entry) = self.jobs.get_mut(job) {

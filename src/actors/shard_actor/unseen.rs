@@ -1,5 +1,6 @@
-//! Pods that exist and that the watch of their shard does not show, or not in a form that can be read: they are read live. No
-//! Job is planned for while there is a pod of it that it has never known (invariant 9: known before planned).
+//! Pods that exist, but that the watch of their shard does not show in a readable form: they are read live.
+//! No Job is planned for while there is a pod of it that it has never known (invariant 9: known before
+//! planned).
 
 use std::sync::Arc;
 
@@ -34,11 +35,11 @@ pub(super) struct UnseenPods {
 #[derive(Debug)]
 struct Unseen {
     job: JobId,
-    /// The version at which it was found. What is older says nothing new of its Job.
+    /// The version at which it was found. Older readings say nothing new of its Job.
     version: u64,
     /// The Job has known it before, or is gone.
     known: bool,
-    /// What is known of one that cannot be read.
+    /// The metadata of an unreadable pod.
     unreadable: Option<Unreadable>,
     /// Reads it again and again, until the watch shows it.
     _task: AbortOnDropHandle<()>,
@@ -145,7 +146,7 @@ impl UnseenPods {
     }
 }
 
-/// A pod that was not seen, as it is now. `None`: it does not exist any more.
+/// A pod that was not seen, as it is now. Absent if it no longer exists.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Shown {
@@ -153,7 +154,7 @@ pub(super) struct Shown {
     found: Option<Box<ObservedPod>>,
 }
 
-/// A pod of a Job of which the watch may show neither changes nor the end.
+/// A pod of a Job whose changes and end the watch may not show.
 pub(super) struct Unwatched {
     job: JobId,
     version: u64,
@@ -167,7 +168,7 @@ impl ShardActor {
         self.places.is_hidden_from(pod, self.owned.id)
     }
 
-    /// The pod, if it is of a Job of this shard and the watch may not show what becomes of it.
+    /// The pod, if it is of a Job of this shard and the watch may not show its later changes.
     pub(super) fn unwatched(&self, pod: &ObservedPod) -> Option<Unwatched> {
         let is_watched = |job: &JobId| !self.is_hidden(pod) && self.shows_end(pod, job);
         let job = self.job_of(pod).filter(|job| !pod.pod.is_done() && !is_watched(job))?;
@@ -175,7 +176,7 @@ impl ShardActor {
         Some(Unwatched { job, version: pod.pod.version, of })
     }
 
-    /// Takes in that a Job knows such a pod: it is read again and again.
+    /// Records that a Job knows such a pod: it is read again and again.
     pub(super) fn keep_reading(&mut self, Unwatched { job, version, of }: Unwatched, ctx: &Context<Self>) {
         let uid = of.2.clone();
         if self.unseen.job_of(&uid) != Some(&job) {
@@ -189,7 +190,7 @@ impl ShardActor {
         }
     }
 
-    /// Takes in that a Job has found a pod of its own that its label hides.
+    /// Records that a Job has found a pod of its own that its label hides.
     pub(super) fn found_hidden(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         if let Some(unwatched) = self.unwatched(pod) {
             self.pod_owners.insert(pod.pod.uid.clone(), &unwatched.job);
@@ -198,7 +199,7 @@ impl ShardActor {
         }
     }
 
-    /// Takes in that a live list has shown a pod of a Job. If its label hides it, it is read for the Job.
+    /// Records that a live list has shown a pod of a Job. If its label hides it, it is read for the Job.
     pub(super) fn found_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
         let needs_reading = self.is_hidden(pod) && !pod.pod.is_done();
@@ -207,15 +208,15 @@ impl ShardActor {
         }
     }
 
-    /// Takes in that a pod of a Job was found that the watch may not show: it is read.
+    /// Records that a pod of a Job was found that the watch may not show: it is read.
     pub(super) fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
         let task = self.read_until_shown(of, job, true, ctx);
         self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
     }
 
-    /// Takes in that a pod which is not seen is this Job's. If it was another's, that one does not wait for it any more, and
-    /// hears that it has lost the pod once that is shown.
+    /// Reassigns an unseen pod to `job`. The old Job stops waiting for it, and gets PodGone when the watch
+    /// shows the pod.
     fn pass_on(&mut self, pod: &Uid, job: &JobId) {
         let Some(Unseen { job: before, known, .. }) = self.unseen.pods.get(pod) else { return };
         if before == job {
@@ -227,7 +228,7 @@ impl ShardActor {
         self.no_longer_unseen(pod);
     }
 
-    /// Takes in a pod that the watch does not show, or not in a form that can be read.
+    /// Records a pod that the watch does not show in a readable form.
     fn hide(
         &mut self,
         (pod, version): (Uid, u64),
@@ -244,9 +245,9 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that cannot be read. Until a live read shows that it is gone, its Job keeps what it knew of it, and if it
-    /// knew nothing, it decides nothing, unless it leaves. The Job itself may become known later. A watch shows that a pod has
-    /// left also if it has lost its label only.
+    /// Records a pod that cannot be read. Until a live read shows that it is gone, its Job keeps its
+    /// knowledge of the pod. If it had none, it decides nothing, unless it leaves. The Job itself may become
+    /// known later. A watch shows that a pod has left also if it has lost its label only.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         if pod.has_left {
             self.orphan_pods.forget(&pod.uid);
@@ -271,8 +272,8 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that cannot be read and names no Job. A Job may have left it behind with our finalizer: it is released,
-    /// or adopted, once it can be read.
+    /// Records an unreadable pod that names no Job. A Job may have left it behind with our finalizer: it is
+    /// released, or adopted, once it can be read.
     fn nameless_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         if self.unseen.nameless.contains_key(&pod.uid) || self.pod_feed.is_draining() {
             return;
@@ -325,7 +326,7 @@ impl ShardActor {
         });
     }
 
-    /// Takes in that a Job is known: pods of it were found before that cannot be read.
+    /// Records that a Job is known: unreadable pods of it were found before.
     pub(super) fn job_known(&mut self, job: &JobId, ctx: &Context<Self>) {
         if self.unseen.hold_back(job) {
             self.show_wait(job, Some(&Wait::PodsUnknown));
@@ -374,8 +375,9 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that has left the watch, as it was before. Returns whether it may still exist, and only its labels have
-    /// changed: a pod with our finalizer is not gone before it is deleted, and seldom while it runs. A live read tells.
+    /// Checks a pod that has left the watch, as it was before. Returns whether it may still exist, and only
+    /// its labels have changed. A pod with our finalizer is not gone before it is deleted, and seldom while
+    /// it runs. A live read decides.
     pub(super) fn may_exist(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
         let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
         let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job)).cloned();
@@ -492,7 +494,7 @@ mod tests {
         unseen.job_rebuilt(&b);
         assert_eq!(unseen.remove(&"4".into()), Some((b.clone(), false)));
         assert!(!unseen.hold_back(&b));
-        // It waits for no pod once it is gone.
+        // A Job waits for no pod once it is gone.
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"5".into()), Some((a, true)));

@@ -1,8 +1,8 @@
 //! Elects the replica that looks for pods without labels: the one that holds a Lease, by `kube-leader-election`.
 //!
 //! The crate compares wall clocks and writes without the version that it read, so two replicas may be elected
-//! for a while. That is good enough only for work that two replicas may do; shards have claims of another
-//! kind ([`crate::sharding`]).
+//! for a while. This election suits only work that two replicas may do; shards have claims of another kind
+//! ([`crate::sharding`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub struct Election {
 }
 
 impl Election {
-    /// Starts a candidate on the current tokio runtime. It tells `to` whether this replica is the leader.
+    /// Starts a candidate on the current tokio runtime. It reports to `to` whether this replica is the
+    /// leader.
     ///
     /// # Panics
     /// Outside a tokio runtime.

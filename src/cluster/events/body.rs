@@ -11,7 +11,7 @@ use crate::job::protobuf::{Writer, core_object};
 /// About how many bytes an Event has in protobuf.
 const ROOM: usize = 512;
 
-/// What an Event says.
+/// The content of an Event.
 pub(super) struct EventBody<'a> {
     pub(super) name: &'a str,
     pub(super) about: &'a ObjectRef,

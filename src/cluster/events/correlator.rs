@@ -1,11 +1,13 @@
 //! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
-//! The rules are client-go's, except for the last one. Equal Events are counted in one. From the tenth different message on, Events of
-//! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
-//! object has a burst of 25 Events of each type, then one every five minutes. With client-go both types share one burst, and
-//! an object that has created many pods has none left for its failures.
+//! The rules are client-go's, except for the last one. Equal Events are counted in one. From the tenth
+//! different message on, Events of one object, type and reason are combined into one. If the API server
+//! is slow, this begins with the second Event that waits. An object has a burst of 25 Events of each
+//! type, then one every five minutes. With client-go both types share one burst, and an object that has
+//! created many pods has none left for its failures.
 //!
-//! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
+//! A write is composed when its turn comes ([`Turns`]), so it covers all Events that were recorded while
+//! its series waited.
 
 mod memory;
 
@@ -48,8 +50,9 @@ const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
-/// Where so many writes of Normal Events wait, the API server is slow. Events of one object, type and reason that wait are
-/// then combined, however few they are, so that an object costs it a few writes in place of [`SIMILAR`].
+/// If this many writes of Normal Events wait, the API server is slow. Then waiting Events of one object,
+/// type and reason are combined, however few they are. So an object costs the API server a few writes
+/// instead of [`SIMILAR`].
 const BACKLOG: usize = 100;
 
 /// The result of recording an Event.
@@ -91,7 +94,7 @@ pub(super) struct SeriesKey {
     pub(super) class: Class,
     kind: EventType,
     reason: Box<str>,
-    /// `None` in a combined series.
+    /// Absent in a combined series.
     message: Option<Box<str>>,
 }
 
@@ -105,7 +108,7 @@ struct Series {
     last: Timestamp,
     /// Name of the Event in the API server, once it has been sent.
     name: Option<Box<str>>,
-    /// The series waits for its turn, or a write is under way. There is no other until it ends.
+    /// The series waits for its turn, or a write is in flight. There is no other until it ends.
     busy: bool,
     /// Number of recorded Events that no write has covered yet.
     unsent: usize,
@@ -140,7 +143,7 @@ pub(super) struct EventCorrelator {
     objects: UidMap<ObjectEvents>,
     memory: Memory,
     turns: Turns<Arc<SeriesKey>>,
-    /// What Events are created in.
+    /// The encoding of Events that are created.
     encoding: Encoding,
 }
 
@@ -156,7 +159,7 @@ impl EventCorrelator {
         }
     }
 
-    /// Forgets all Events and writes, but not what they are encoded in.
+    /// Forgets all Events and writes, but not their encoding.
     pub(super) fn clear(&mut self) {
         self.objects = UidMap::default();
         self.memory = Memory::default();
@@ -244,7 +247,7 @@ impl EventCorrelator {
         None
     }
 
-    /// Takes in that a write leaves, to an API server that answers other writes after this time.
+    /// Records that a write leaves, to an API server that answers other writes after this time.
     pub(super) fn leaves(&mut self, write: &EventWrite, now: Instant, answer_time: Duration) {
         self.turns.leaves(&write.turn, now, answer_time);
     }
@@ -290,8 +293,8 @@ impl EventCorrelator {
         }
     }
 
-    /// Forgets the older half of the objects of each namespace that takes more than the average, until half of the memory
-    /// is free; except those with a write that waits or is under way.
+    /// Forgets the older half of the objects of each namespace that uses more than the average, until
+    /// half of the memory is free. Objects with a write that waits or is in flight stay.
     fn sweep(&mut self) {
         if !self.memory.needs_sweep() {
             return;
@@ -324,7 +327,7 @@ impl EventCorrelator {
 }
 
 impl ObjectEvents {
-    /// Counts the Event among similar ones. Returns whether there are so many that it joins a combined
+    /// Counts the Event among similar ones. Returns whether enough are similar that it joins a combined
     /// series.
     fn joins_many(&mut self, event: &Event) -> bool {
         let similar = self
@@ -346,8 +349,8 @@ impl ObjectEvents {
         OBJECT + self.series.values().map(|series| ONE_SERIES + 2 * series.message.len()).sum::<usize>()
     }
 
-    /// Forgets the series with the oldest Event when there are too many, except those with a write that waits or is
-    /// under way.
+    /// Forgets the series with the oldest Event when there are too many, except those with a write that
+    /// waits or is in flight.
     fn make_room_for(&mut self, new: &SeriesKey) {
         if self.series.len() < SERIES || self.series.contains_key(new) {
             return;
@@ -358,8 +361,8 @@ impl ObjectEvents {
         }
     }
 
-    /// Whether other Normal Events with this one's reason wait for their turn, combined or alone, and none that is equal: the
-    /// write of that one covers it.
+    /// Whether other Normal Events with this one's reason wait for their turn, combined or alone. If an
+    /// equal Event waits, the answer is no: its write covers this one.
     fn has_similar_waiting(&self, event: &Event) -> bool {
         let mut has_similar = false;
         for series in self.series.values().filter(|series| series.waits_with(&event.reason)) {
@@ -384,7 +387,7 @@ impl Series {
         self.unsent > 0 && self.key.class == Class::Normal && *self.key.reason == *reason
     }
 
-    /// Takes in an Event of this time, and those of other series, which end.
+    /// Merges an Event of this time, and those of other series, which end.
     fn take_in(&mut self, at: Timestamp, others: &[Self]) {
         self.count += 1 + others.iter().map(|other| other.count).sum::<u32>();
         self.unsent += 1 + others.iter().map(|other| other.unsent).sum::<usize>();

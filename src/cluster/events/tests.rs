@@ -34,7 +34,7 @@ struct Store {
     /// A namespace whose Events are never answered.
     hangs: Mutex<Option<&'static str>>,
     writes: Mutex<usize>,
-    /// Writes of Events with a reason that are under way, now and at most.
+    /// Writes of Events with a reason that are in flight, now and at most.
     under_way: Mutex<HashMap<String, (usize, usize)>>,
     events: Mutex<Vec<Value>>,
 }
@@ -319,7 +319,7 @@ async fn an_end_is_retried_and_a_normal_event_is_not() {
     );
 }
 
-/// What reports a failure is mostly recorded once: an API server that restarts must not cost it.
+/// A failure is mostly recorded once, so a restart of the API server must not cost its Event.
 #[tokio::test(start_paused = true)]
 async fn a_warning_is_retried_for_a_while() {
     for (refusals, sent) in [(4, 1), (5, 0)] {

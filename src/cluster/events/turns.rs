@@ -1,13 +1,14 @@
 //! The order in which Events are written.
 //!
-//! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job ended come first, then
-//! Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of each of the first two under way, so that
-//! those that hang cost a bounded number of tasks.
+//! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job
+//! ended come first, then Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of
+//! each of the first two in flight, so hanging writes cost a bounded number of tasks.
 //!
-//! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all Events one at a time.
-//! So where the API server is slow, the Events that only inform cost it no more than those of the built-in controller. A
-//! write that takes much longer than other writes, or waits for a place among those of its namespace, lets one of another
-//! namespace go: so a webhook that is slow keeps nobody else's Events.
+//! Normal Events are written one at a time, as client-go writes all Events. So they cost a slow API
+//! server no more than those of the built-in controller. A write waits until the one before it has
+//! ended. The turn ends early if the write takes much longer than other writes, or waits for a place
+//! among those of its namespace. Then a write of another namespace leaves. So a slow webhook holds
+//! back the Events of no other namespace.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,24 +25,26 @@ use crate::job::uid::Uid;
 /// How long the write of a Normal Event keeps those of other namespaces waiting, before it leaves and once it has left: this
 /// long ...
 const KEEPS_TURN: Duration = Duration::from_secs(1);
-/// ... or, once it has left, so many times as long as Normal Events take at present, if that is more ...
+/// ... or, once it has left, this many times as long as Normal Events take at present, if that is more
+/// ...
 const OF_EVENTS: u32 = 2;
-/// ... and so many times as long as other writes take.
+/// ... and this many times as long as other writes take.
 const OF_OTHERS: u32 = 8;
-/// Where Normal Events become slower, that is believed by and by: a webhook may be slow in one namespace only. One counts for
-/// twice as long as was known before it at most, or for the first of these, and never for longer than the second.
+/// A growing duration of Normal Events is believed by and by, since a webhook may be slow in one
+/// namespace only. A write counts for twice the duration known before at most (or for the first of
+/// these), and for the second at most.
 const BELIEVED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
-/// Most writes under way that report failures in one namespace, and most that report ends.
+/// Most writes in flight that report failures in one namespace, and most that report ends.
 const REPORTS: usize = 64;
 
-/// What is promised to an Event.
+/// The guarantee for an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
-    /// It must be delivered, unless very many must.
+    /// The Event must be delivered, unless there are too many such Events.
     Must,
-    /// It reports a problem, and may be lost.
+    /// The Event reports a problem, and may be lost.
     Warning,
-    /// It informs, and may be lost.
+    /// The Event informs, and may be lost.
     Normal,
 }
 
@@ -55,8 +58,8 @@ impl Class {
         }
     }
 
-    /// Most recorded Events of this class that are neither sent nor lost. That of Normal Events is the length of
-    /// client-go's queue. If there are more, the namespace with the most loses its oldest.
+    /// Most recorded Events of this class that are neither sent nor lost. For Normal Events it is the
+    /// length of client-go's queue. If there are more, the namespace with the most loses its oldest.
     pub(super) fn capacity(self) -> usize {
         match self {
             Self::Normal => 1000,
@@ -65,8 +68,8 @@ impl Class {
         }
     }
 
-    /// Most of them in one namespace. If it has more, its oldest are lost. Where all namespaces together have a capacity, one of
-    /// them may have all of it until others need room.
+    /// Most of them in one namespace. If it has more, its oldest are lost. If the share is the whole
+    /// capacity, one namespace may use all of it until others need room.
     pub(super) fn share(self) -> usize {
         match self {
             Self::Normal | Self::Warning => self.capacity(),
@@ -74,8 +77,8 @@ impl Class {
         }
     }
 
-    /// How often a write of this class is tried again after a failure that may pass, such as a busy or restarting API
-    /// server. What reports a failure is mostly recorded once.
+    /// How often a write of this class is tried again after a failure that may pass, such as a busy or
+    /// restarting API server. A failure is mostly recorded once.
     pub(super) fn retries(self) -> usize {
         match self {
             Self::Normal => 0,
@@ -93,13 +96,13 @@ impl Class {
     }
 }
 
-/// What waits for its turn to be written.
+/// Writes that wait for their turn.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: FairQueue<Class, Arc<str>, Uid, T>,
-    /// How many writes that report something are under way.
+    /// How many reports are in flight.
     reports: HashMap<(Class, Arc<str>), usize>,
-    /// The writes of Normal Events under way.
+    /// The writes of Normal Events in flight.
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
@@ -107,7 +110,7 @@ pub(super) struct Turns<T> {
     took: Duration,
 }
 
-/// A write of a Normal Event that is under way.
+/// A write of a Normal Event that is in flight.
 #[derive(Debug)]
 struct UnderWay {
     turn: u64,
@@ -121,7 +124,7 @@ struct UnderWay {
 /// The turn of a write.
 #[derive(Clone, Debug)]
 pub(super) enum Turn {
-    /// One of several at once.
+    /// A report, of which several may be in flight.
     Report(Class, Arc<str>),
     /// The one with this number, of those of Normal Events.
     Only(u64),
@@ -140,7 +143,7 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// Puts this behind what waits of its class about the same object.
+    /// Puts this behind the waiting items of its class about the same object.
     pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, object: &Uid, item: T) {
         self.waiting.push(class, namespace.clone(), object.clone(), item);
     }
@@ -150,7 +153,7 @@ impl<T> Turns<T> {
         self.waiting.retain(Class::Normal, namespace, object, keep);
     }
 
-    /// Takes what would have the next turn of its class and namespace.
+    /// Takes the item that would have the next turn of its class and namespace.
     pub(super) fn take_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<T> {
         let is_its = |of: Class, name: &Arc<str>, _| match of == class && name == namespace {
             true => Room::Preferred,
@@ -164,7 +167,7 @@ impl<T> Turns<T> {
         self.waiting.len(Class::Normal)
     }
 
-    /// Takes what has its turn now, until [`end`](Self::end).
+    /// Takes an item that has its turn now, until [`end`](Self::end).
     pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
         let next_normal = self.under_way.iter().all(|write| write.given_up <= now);
         let Self { waiting, reports, under_way, .. } = &mut *self;
@@ -195,7 +198,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// When others need not wait any more for the writes under way, if others wait.
+    /// When others need not wait any more for the writes in flight, if others wait.
     pub(super) fn given_up(&self) -> Option<Instant> {
         let is_other = |class, namespace: &Arc<str>, _| match class == Class::Normal
             && has_none(&self.under_way, namespace)

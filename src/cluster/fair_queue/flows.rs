@@ -51,8 +51,9 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         self.flows.is_empty()
     }
 
-    /// Adds an item. A flow that had none has the last turn. Where a flow would need more memory, its unwanted items are
-    /// dropped first, so they never take more than those that are wanted. Returns how many were dropped.
+    /// Adds an item. A flow that had none has the last turn. If a flow would need more memory, its
+    /// unwanted items are dropped first. So they never take more than the wanted ones. Returns how many
+    /// were dropped.
     pub(super) fn push(&mut self, flow: F, item: T, is_unwanted: impl Fn(&T) -> bool) -> usize {
         let Some(Flow { items, .. }) = self.flows.get_mut(&flow) else {
             self.enter(flow, self.last_turn(), VecDeque::from([item]));
@@ -104,8 +105,8 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         }
     }
 
-    /// An item of a flow is unwanted from now on. If so many are since the last turn of the flow that they may be more than half
-    /// of it, all unwanted ones are dropped. Returns how many.
+    /// An item of a flow is unwanted from now on. If the unwanted items since the last turn of the flow
+    /// may be more than half of it, they are dropped. Returns how many.
     pub(super) fn forget(&mut self, flow: &F, is_unwanted: impl Fn(&T) -> bool) -> usize {
         let Some(known) = self.flows.get_mut(flow) else { return 0 };
         known.forgotten += 1;
@@ -210,7 +211,8 @@ mod tests {
     }
 
     proptest! {
-        /// However short the others are. What is dropped costs no turn, and what is put back is next.
+        /// However short the others are. Dropped items cost no turn, and items that are put back are
+        /// next.
         #[test]
         fn a_flow_waits_for_two_items_for_each_other_and_keeps_the_order_of_its_own(
             steps in prop::collection::vec((0..4u8, 0..5u32, 0..8u8), 0..300),

@@ -24,7 +24,7 @@ pub enum Answer {
     Version(ResourceVersion),
     /// The object of another resource, as JSON.
     Object(Bytes),
-    /// The object to change or delete does not exist: this deletion removed it at once, it was removed
+    /// The object to change or delete does not exist. This deletion removed it at once, it was removed
     /// before, or its name now belongs to another object.
     Gone,
     /// The write was carried out, and its answer is not read.
@@ -47,8 +47,8 @@ pub enum WriteError {
     /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(Box<str>),
-    /// Not authenticated, or not allowed by RBAC, a quota, an admission webhook or policy, whatever code these answer with:
-    /// what they refuse today, they may allow tomorrow.
+    /// Not authenticated, or not allowed by RBAC, a quota, an admission webhook or policy, whatever their
+    /// code. A later attempt may be allowed.
     #[error("{0}")]
     Forbidden(Box<str>),
     /// The namespace accepts no new objects, since it is being deleted.
@@ -80,7 +80,7 @@ pub enum WriteError {
     },
 }
 
-/// Why a write did not leave through this fence. Only what a lost claim keeps back counts.
+/// Why a write did not leave through this fence. Only writes that a lost claim keeps back count.
 pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
     if !fence.is_handed_over() && !fence.is_withdrawn() {
         metrics.fenced_writes.inc();
@@ -91,15 +91,16 @@ pub(super) fn kept_back(fence: &Fence, metrics: &Metrics) -> WriteError {
 impl WriteError {
     /// Whether something has decided against the write, and would again: no failure of the API server or network.
     pub fn is_lasting(&self) -> bool {
-        // Of an object that exists, only a proxy says that it does not find it: the API server's own word is `Gone`.
+        // For a write to an existing object, `NotFound` comes from a proxy: the API server's own 404 becomes
+        // `Gone`.
         !matches!(
             self,
             Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }
         )
     }
 
-    /// Whether a write in protobuf may succeed in JSON: somebody on the way to the API server, such as a proxy that
-    /// authenticates, may not read protobuf.
+    /// Whether a write in protobuf may succeed in JSON: a proxy that authenticates requests, for example, may
+    /// not read protobuf.
     pub fn may_succeed_in_json(&self) -> bool {
         matches!(self, Self::BadRequest(_))
     }
@@ -134,7 +135,7 @@ impl AnswerReader {
         match expected {
             Expected::Nothing => Ok(Answer::Done),
             Expected::Object => Ok(Answer::Object(body.clone())),
-            // A deletion that removes an object at once is answered with a Status, but for pods with the pod.
+            // A deletion that removes an object at once is answered with a Status; for pods, with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
             Expected::NewPod if is_in_protobuf(response.headers()) => {
                 self.pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
@@ -171,7 +172,8 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
     let (of_webhook, invalid) = (refusal.is_of_webhook(), refusal.is_of_invalid_object());
     let Refusal { code, reason, message, .. } = refusal;
     match (code, &*reason) {
-        // The gate would ask the webhook again and again, and what it says of other objects says nothing of ours.
+        // The gate would ask the webhook again and again, and the webhook's reasons about other objects say
+        // nothing of ours.
         (400..500, _) if of_webhook => WriteError::Forbidden(message),
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
         (401 | 403, _) => WriteError::Forbidden(message),

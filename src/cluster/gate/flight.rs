@@ -1,4 +1,4 @@
-//! Requests in flight: how long an answer is awaited, and what it tells the windows.
+//! Requests in flight: how long an answer is awaited, and its signal for the windows.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) struct Sent {
     pub(super) outcome: BoxFuture<'static, Outcome>,
 }
 
-/// What became of a request while its answer was awaited.
+/// The result of waiting for an answer.
 pub(super) enum Outcome {
     Answered(Result<Response<Bytes>, TransportError>),
     /// There was no answer in time.

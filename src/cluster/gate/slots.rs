@@ -1,19 +1,20 @@
-//! The slots of writes in flight: how many there are, and who may hold how many.
+//! The slots of writes in flight: how many there are, and how many each namespace and priority may hold.
 //!
 //! All writes share one window. Besides, the writes of one namespace with the same verb and resource, its
-//! *lane*, have a window of their own, which learns by their own answers: creations that each ask a webhook take
-//! longer than status writes, and say nothing about the API server. Where that has too much to do, the lanes of creations shrink,
-//! and those of other writes do not: what ends Jobs comes first. What goes wrong in one namespace shrinks its
-//! own windows. The shared one shrinks when most namespaces are in trouble at the same time: a few prove nothing, since webhooks can
-//! make writes fail, and the lanes of those that fail are small in any case. Only refusals to read anything more (429) make it
-//! smaller than it was at first.
+//! *lane*, have a window that learns by their own answers. Creations that each ask a webhook take longer than
+//! status writes, and say nothing about the API server. If the API server is overloaded, the lanes of
+//! creations shrink, and those of other writes do not: writes that end Jobs come first. Failures in one
+//! namespace shrink its own windows. The shared window shrinks when most namespaces are in trouble at the
+//! same time. A few prove nothing: webhooks can make writes fail, and the lanes of failing namespaces are
+//! small anyway. Only refusals to read anything more (429) make it smaller than it was at first.
 //!
-//! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time; if it says so to most namespaces,
-//! all writes pause. Where
-//! [priority and fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/) queues requests by namespace,
-//! one namespace is refused while others are served.
+//! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time. If most
+//! namespaces get 429, all writes pause. If [priority and
+//! fairness](https://kubernetes.io/docs/concepts/cluster-administration/flow-control/) queues requests by
+//! namespace, one namespace is refused while others are served.
 //!
-//! So that a slot is free for everybody while calls of some namespaces are slow or hang, these may not hold all of them:
+//! So that a slot is free for all while calls of some namespaces are slow or hang, these may not hold all of
+//! them:
 //!
 //! | who | leaves free |
 //! |---|---|
@@ -27,9 +28,9 @@
 //! | Events that only inform | all but as many |
 //! | Events of one namespace | one of those |
 //!
-//! A write is *late* if it has not been answered for a while: a webhook holds it up. It gives its slot of the shared window back, and
-//! counts in its lane and namespace only. It still occupies the API server, so few late writes do that, and while the API server
-//! has too much to do, no further ones.
+//! A write is *late* if it has not been answered for a while: a webhook holds it up. It gives its slot of the
+//! shared window back, and counts in its lane and namespace only. It still occupies the API server. So few
+//! late writes may give their slots back, and none more while the API server is overloaded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -55,10 +56,10 @@ pub(super) struct Lane {
 pub(super) enum Signal {
     /// Carried out, after this time.
     Answered(Duration),
-    /// A creation was carried out after this time, by an API server that has too much to do. More of them would only wait
-    /// there instead of here, together with what ends Jobs.
+    /// A creation was carried out after this time, by an API server that has too much to do. More of them
+    /// would only wait there instead of here, together with the writes that end Jobs.
     Congested(Duration),
-    /// Refused after this time for what it says, which may be sooner than what it asks for could be done.
+    /// Refused after this time for its content, which may be sooner than the request could be carried out.
     Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
     Failed,
@@ -121,7 +122,7 @@ struct LaneState {
     latency: Latency,
     /// Writes in flight that are late.
     late: usize,
-    /// How often in a row the API server has refused to read what was in flight.
+    /// How often in a row the API server has refused to read the writes in flight.
     refused: u32,
     /// Until when no write of the lane leaves.
     paused_until: Option<Instant>,
@@ -153,7 +154,7 @@ impl Held {
     }
 }
 
-/// What an answer says about its lane.
+/// The verdict of an answer on its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Good,
@@ -161,31 +162,33 @@ enum Verdict {
     Failed,
 }
 
-/// Trouble of most namespaces within this time is everybody's ...
+/// Trouble of most namespaces within this time counts for all ...
 const TOGETHER: Duration = Duration::from_secs(1);
-/// ... if so many of them have had answers in it.
+/// ... if at least this many of them have had answers in it.
 const FEWEST_NAMESPACES: usize = 4;
 /// A write is late after this time.
 const LATE: Duration = Duration::from_millis(250);
-/// As many late writes may have given their slots back as one in so many of the most slots there may be.
+/// As many late writes may have given their slots back as one in this many of the most slots there may be.
 const LATE_PART: usize = 2;
 /// Pauses after refusals to read: the first, and the longest that the API server has not asked for.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
-/// A longer pause is not made, whatever the API server, or a proxy, asks for.
+/// No pause is longer, even if the API server or a proxy asks for that.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// One in this many slots is kept free of creations, and one of each namespace.
+/// Part of the slots that is kept free of creations: one in this many, and one of each namespace.
 const RESERVE: usize = 16;
-/// One in this many slots is kept free of the creations and progress of each namespace.
+/// Part of the slots that is kept free of the creations and progress of each namespace: one in this many.
 const BULK_RESERVE: usize = 8;
-/// One in this many slots, but so many at least, is kept free of namespaces that hold many.
+/// Part of the slots that is kept free of namespaces that hold many: one in this many, and at least the
+/// second number.
 const OTHERS_RESERVE: (usize, usize) = (8, 8);
 /// A namespace holds many slots from one in this many on.
 const MANY: usize = 48;
-/// Fewer Events in flight than this may use what is kept free for others.
+/// Fewer Events in flight than this may use slots that are kept free for others.
 const FEW_EVENTS: usize = 4;
-/// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
+/// Part of the slots that Events of each kind may hold: one in this many, or three if those are no more than
+/// a quarter.
 const EVENT_SHARE: usize = 8;
 
 impl Slot {
@@ -312,7 +315,7 @@ impl Slots {
                     && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
             }
             Priority::Progress => {
-                // It must not take what the API server has no time for.
+                // Progress must not take slots for which the API server has no time.
                 let creations = namespace.and_then(Namespace::creations);
                 let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));
@@ -390,7 +393,7 @@ impl Slots {
         Slot { lane, priority, in_lane, of_all }
     }
 
-    /// A write has ended; there is no signal if it never left, or if nobody waited for its answer.
+    /// A write has ended. Without a signal, it never left, or its answer was not awaited.
     pub(super) fn end(&mut self, slot: Slot, signal: Option<Signal>) {
         let Slot { lane, priority, in_lane, of_all } = slot;
         let limits = self.limits();

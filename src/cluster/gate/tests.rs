@@ -213,7 +213,7 @@ async fn a_huge_job_does_not_starve_small_ones() {
     }
 }
 
-/// Jobs that wait share the number of writes under way, and the small part of a limited rate that goes to
+/// Jobs that wait share the number of writes in flight, and the small part of a limited rate that goes to
 /// statuses.
 #[tokio::test(start_paused = true)]
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
@@ -341,7 +341,7 @@ async fn a_write_is_sent_once_whatever_the_answer() {
     }
 }
 
-/// It has not found something else.
+/// The webhook misses another object.
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_answers_not_found_leaves_the_pod_there() {
     let denial = "admission webhook \"w\" denied the request: configmaps \"c\" not found";
@@ -417,7 +417,7 @@ async fn a_fence_that_closes_stops_waiting_writes_but_not_those_in_flight() {
     assert_eq!(bench.metrics.fenced_writes.get(), 1);
 }
 
-/// What is under way is answered, and other writes of the shard leave.
+/// Writes in flight are answered, and other writes of the shard leave.
 #[tokio::test(start_paused = true)]
 async fn a_part_of_a_right_that_is_withdrawn_stops_its_waiting_writes_only() {
     let mut bench = bench(one_at_a_time(), []);
@@ -437,7 +437,7 @@ async fn a_part_of_a_right_that_is_withdrawn_stops_its_waiting_writes_only() {
     assert_eq!((bench.bodies(), bench.metrics.fenced_writes.get()), (vec!["later".to_owned()], 0));
 }
 
-/// Nobody waits for what the API server has turned away, and it is no sign of a lost claim.
+/// A write that the API server has turned away is not awaited, and is no sign of a lost claim.
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_is_handed_over_waits_for_no_write_that_was_put_back() {
     let mut bench = bench(one_at_a_time(), [(429, json!({"kind": "Status", "code": 429}))]);
@@ -466,7 +466,8 @@ async fn a_fence_that_expires_while_a_write_waits_for_the_rate_stops_it() {
     assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
 }
 
-/// The right may be renewed while an answer is awaited. Once it has ended, nobody waits any longer.
+/// The right may be renewed while an answer is awaited. Once it has ended, the answer is no longer
+/// awaited.
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_awaited_no_longer_than_the_right_lasts() {
     for (renewed, expected) in [(false, Duration::from_secs(2)), (true, Duration::from_secs(6))] {

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
 /// takes about six, and those of its kubelet are as slow.
 const WRITES_OF_SHORT_JOB: u32 = 64;
-/// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
-/// allow ...
+/// Between two statuses of a Job it can send this many writes, one after the other, as
+/// the rate and the API server allow ...
 const WRITES_PER_STATUS: u32 = 100;
 /// ... or for fewer, so that it has one after this time ...
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
@@ -22,8 +22,8 @@ pub(super) struct TurnTime {
 }
 
 impl TurnTime {
-    /// Where this many Jobs take turns at a rate of so many writes a second, and at an API server that answers this many writes
-    /// at once after this time.
+    /// The time when this many Jobs share `qps` writes a second and a full window of
+    /// writes, which is answered after `answer_time`.
     pub(super) fn of(qps: u32, jobs: usize, answer_time: Duration, window: usize) -> Self {
         let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let of_all = |one: Duration| one.saturating_mul(number(jobs));
@@ -32,7 +32,7 @@ impl TurnTime {
         Self { rate, total: rate.max(window).saturating_add(answer_time) }
     }
 
-    /// The time between two statuses of a Job that nothing but counting waits for.
+    /// The time between two statuses of a Job that serve only its counts.
     pub(super) fn status_period(self) -> Duration {
         let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
         period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))

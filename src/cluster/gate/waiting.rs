@@ -10,9 +10,11 @@ use crate::cluster::fair_queue::FairQueue;
 use crate::cluster::fence::Fence;
 use crate::job::uid::Uid;
 
-/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
-/// them. With the time that it was gathered before that ([`turn_time`](super::turn_time): 6 s at most), and that the API server
-/// takes to answer, what it shows is about ten seconds old at most, unless the rate is too small for the statuses of all Jobs.
+/// How long a status that only shows progress may wait for writes of higher priorities.
+/// After that it takes turns with them. Before it waits, it is gathered for 6 s at most
+/// ([`turn_time`](super::turn_time)), and the API server takes time to answer. So it is
+/// about ten seconds old at most, unless the rate is too small for the statuses of all
+/// Jobs.
 const PROGRESS_WAIT: Duration = Duration::from_secs(3);
 /// The same for an Event that reports a failure or an end.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
@@ -21,7 +23,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(5);
 pub(super) struct Waiting {
     pub(super) fence: Fence,
     pub(super) turn: oneshot::Sender<Result<Turn, WriteError>>,
-    /// When it has waited for so long that it takes turns with writes of higher priorities.
+    /// When it has waited long enough that it takes turns with writes of higher priorities.
     overdue: Instant,
     behind: u32,
 }
@@ -45,7 +47,7 @@ impl Waiting {
         FairQueue::new(Self::is_overdue).without(is_unwanted).with_behind(|waiting| waiting.behind)
     }
 
-    /// Whether somebody waits for it.
+    /// Whether the caller still waits for it.
     pub(super) fn is_wanted(&self) -> bool {
         !self.turn.is_closed()
     }

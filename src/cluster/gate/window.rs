@@ -37,9 +37,9 @@ pub(super) enum Shrink {
 
 /// A congestion window: additive increase, multiplicative decrease.
 ///
-/// The window grows only by good answers to requests that were in flight while it was full: until it first shrinks,
-/// by one for each; then by one for each round of them, or by a sixteenth if that is more. It shrinks at most once
-/// for requests that were in flight together.
+/// The window grows only by good answers to requests that were in flight while it was full. Until it first
+/// shrinks, it grows by one for each. Then it grows by one for each round of them, or by a sixteenth if that
+/// is more. It shrinks at most once for requests that were in flight together.
 #[derive(Debug)]
 pub(super) struct Window {
     limits: WindowLimits,
@@ -49,7 +49,8 @@ pub(super) struct Window {
     next: u64,
     /// Requests with smaller numbers left before the last decrease and cause no further one.
     counted_to: u64,
-    /// Those with smaller numbers were in flight when the window was last full, if they have not ended since.
+    /// Requests with smaller numbers were in flight when the window was last full, if they have not ended
+    /// since.
     full_to: u64,
 }
 
@@ -103,7 +104,7 @@ impl Window {
         place
     }
 
-    /// Takes in that there is no room for another request like the last one.
+    /// Records that there is no room for another request like the last one.
     pub(super) fn mark_full(&mut self) {
         self.full_to = self.next;
     }
@@ -113,7 +114,7 @@ impl Window {
         self.in_flight -= 1;
     }
 
-    /// Takes in a good answer.
+    /// Grows after a good answer.
     pub(super) fn grow(&mut self, place: Place) {
         if place.0 < self.full_to {
             let by = if self.counted_to == 0 { 1.0 } else { self.size.recip().max(GROWTH) };
@@ -126,7 +127,7 @@ impl Window {
         place.0 >= self.counted_to
     }
 
-    /// Takes in a bad answer.
+    /// Shrinks after a bad answer.
     pub(super) fn shrink(&mut self, place: Place, how: Shrink) {
         if self.counts(place) {
             self.counted_to = self.next;
@@ -139,8 +140,8 @@ impl Window {
         }
     }
 
-    /// Takes in one more failure of requests that were in flight together: by one for each, so that a window of
-    /// which all fail is small at once.
+    /// Shrinks by one for a further failure of requests that were in flight together. So a window of which
+    /// all fail is small at once.
     pub(super) fn shrink_further(&mut self) {
         self.resize(self.size - 1.0);
     }
@@ -169,7 +170,7 @@ const DRIFT: f64 = 1.0 / 2048.0;
 const FAST_DRIFT: f64 = 1.0 / 64.0;
 
 impl Latency {
-    /// Takes in a latency; `few` if few requests are in flight. Returns whether answers take too long.
+    /// Records a latency; `few` if few requests are in flight. Returns whether answers take too long.
     pub(super) fn observe(&mut self, latency: Duration, few: bool) -> bool {
         let latency = latency.as_secs_f64();
         let (shortest, average) = self.known.unwrap_or((latency, latency));

@@ -17,7 +17,7 @@ use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
-/// One write. Bodies are JSON, but for pods and Events that are created.
+/// A write of one object. Bodies are JSON, except for creations of pods and Events.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Creates a pod.
@@ -52,8 +52,8 @@ pub enum Write {
         /// UID precondition.
         uid: Uid,
     },
-    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the next version;
-    /// everything else in the Job is unchanged.
+    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the
+    /// next version; the rest of the Job is unchanged.
     PatchJobStatus {
         /// Namespace.
         namespace: Arc<str>,
@@ -70,7 +70,7 @@ pub enum Write {
         name: Arc<str>,
         /// UID precondition.
         uid: Uid,
-        /// `resourceVersion` precondition: nobody has changed the Job, and its TTL, since it was read.
+        /// `resourceVersion` precondition: the Job, and so its TTL, has not changed since it was read.
         version: ResourceVersion,
     },
     /// Creates an Event.
@@ -79,7 +79,7 @@ pub enum Write {
         namespace: Arc<str>,
         /// The Event.
         body: Bytes,
-        /// What the body is encoded in.
+        /// The encoding of the body.
         encoding: Encoding,
     },
     /// Patches an Event by a strategic merge patch.
@@ -154,12 +154,12 @@ impl Lane {
         Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
     }
 
-    /// What creations of pods are called in each namespace.
+    /// The verb and resource of creations of pods, in each namespace.
     pub(super) fn of_creations() -> ApiCallLabels {
         ApiCallLabels { verb: "create", resource: Resource::PODS.plural }
     }
 
-    /// The lane of what Jobs in this namespace send with this priority.
+    /// The lane of the writes that Jobs in this namespace send with this priority.
     pub(super) fn of_jobs(priority: Priority, namespace: Arc<str>) -> Self {
         let (verb, resource) = match priority {
             Priority::Status | Priority::Progress => return Self::status(namespace),
@@ -224,7 +224,7 @@ impl Write {
         }
     }
 
-    /// The body of its request. That of a pod is composed here, when the write leaves.
+    /// The body of its request. The body of a pod is composed here, when the write leaves.
     pub(super) fn body(&self) -> Bytes {
         match self {
             Self::CreatePod { pod } => pod.body(),
@@ -246,7 +246,7 @@ impl Write {
 }
 
 impl Write {
-    /// What the write is about, for its span.
+    /// The subject of the write, for its span.
     pub(super) fn target(&self, result: &Result<Answer, WriteError>) -> CallTarget {
         let call = self.call();
         let pod = match (self, result) {

@@ -1,4 +1,4 @@
-//! Lists in JSON: the objects in `items`, and what surrounds them.
+//! Lists in JSON: the objects in `items`, and the bytes around them.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Deserialize;
@@ -27,10 +27,10 @@ pub(crate) struct JsonList {
     place: Place,
 }
 
-/// What the next byte belongs to.
+/// The place of the next byte.
 #[derive(Clone, Copy, Debug, Default)]
 enum Place {
-    /// What surrounds the objects.
+    /// The bytes around the objects.
     #[default]
     Shell,
     /// The place of the first object, if there is one.
@@ -116,7 +116,7 @@ impl JsonList {
         }
     }
 
-    /// Takes in a byte of what surrounds the objects.
+    /// Reads a byte around the objects.
     fn surround(&mut self, byte: u8) -> Result<Place, ListError> {
         if self.shell.len() == SHELL_BYTES {
             return Err(ListError::NotAList);
@@ -140,7 +140,7 @@ impl JsonList {
         before.is_some_and(|before| !before.ends_with(b"\\"))
     }
 
-    /// Takes in a part of an object.
+    /// Reads a part of an object.
     fn object(&mut self) -> Result<Option<Bytes>, ListError> {
         let end = self.nesting.end(&self.unread);
         let part = self.unread.split_to(end.unwrap_or(self.unread.len()));

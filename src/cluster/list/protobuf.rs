@@ -1,5 +1,5 @@
-//! Lists in protobuf: the magic bytes, and a `runtime.Unknown` whose `raw` is the message of the list. The length that
-//! precedes `raw` tells how long the list is.
+//! Lists in protobuf: the magic bytes, and a `runtime.Unknown` whose `raw` is the message
+//! of the list. The length that precedes `raw` gives the length of the list.
 
 use bytes::{Bytes, BytesMut};
 
@@ -30,7 +30,7 @@ pub(crate) struct ProtobufList {
     metadata: BytesMut,
 }
 
-/// What comes next.
+/// The next expected part.
 #[derive(Clone, Copy, Debug, Default)]
 enum Expected {
     #[default]
@@ -43,7 +43,7 @@ enum Expected {
     Length(u32),
     /// A field of this number and length.
     Value(u32, usize),
-    /// So many bytes that mean nothing here.
+    /// This many bytes that mean nothing here.
     Skipped(u64),
 }
 
@@ -147,7 +147,7 @@ impl ProtobufList {
         Ok(None)
     }
 
-    /// What to do with a field of bytes.
+    /// Decides how to read a field of bytes.
     fn value(&mut self, field: u32, length: u64) -> Result<Expected, ListError> {
         match (self.left, field) {
             (None, RAW) if self.has_begun => Err(ListError::NotAList),

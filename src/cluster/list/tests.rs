@@ -13,7 +13,7 @@ use crate::cluster::wire::{ObservedPod, PodDecoder};
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// What a list shows: its objects, or those that cannot be read, and its version.
+/// The result of a list: its objects, or those that cannot be read, and its version.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
     #[expect(clippy::vec_box, reason = "as the decoder makes them")]
@@ -37,7 +37,7 @@ fn read<'a>(format: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) ->
         while let Some(pod) = body.next(&decoder)? {
             match pod {
                 Ok(pod) => shown.pods.push(pod),
-                // What is wrong is said in another way in each format.
+                // Each format words the error in its own way.
                 Err(NotRead { object: Some(pod), .. }) => {
                     shown.unreadable.push(Unreadable { error: "".into(), ..pod });
                 }
@@ -171,7 +171,8 @@ proptest! {
 }
 
 proptest! {
-    /// An API server that fails to encode an object ends its answer in order, with a `Status` after what it has sent.
+    /// An API server that fails to encode an object ends its answer in order, with a `Status`
+    /// after the bytes that it has sent.
     #[test]
     fn a_list_with_another_end_is_an_error(samples in samples(), cut in any::<Index>(), size in 1_usize..100) {
         let json = in_json(&samples, false);
@@ -182,13 +183,14 @@ proptest! {
         let status = object("Status", &[field(1, b""), field(2, b"Failure"), field(3, b"m")].concat());
         let cut = cut.index(protobuf.len() + 1);
         let broken = [&protobuf[..cut], &status].concat();
-        // Nobody sees it if that fills exactly what is missing, with what belongs to no object.
+        // The cut goes unnoticed if the Status fills exactly the missing bytes, with fields that
+        // belong to no object.
         let (missing, end) = (list.saturating_sub(cut), field(3, b"").len());
         let fills = [0, status.len() - 2 * end, status.len() - end, status.len()].contains(&missing);
         prop_assert!(fills || read(PROTOBUF, broken.chunks(size)).is_err());
     }
 
-    /// Whatever is sent instead of a list, nothing panics, and nothing is held beyond an object.
+    /// Arbitrary bytes cause no panic, and hold no more than an object.
     #[test]
     fn any_bytes_may_come(bytes in vec(any::<u8>(), 0..200), size in 1_usize..10) {
         let _ = read(JSON, bytes.chunks(size));

@@ -1,4 +1,5 @@
-//! Live lists. Their objects are decoded one by one while they arrive, so that memory is taken for what is kept only.
+//! Live lists. Their objects are decoded one by one while they arrive, so that only kept objects take
+//! memory.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::telemetry::metrics::labels::ApiCallLabels;
 /// `Accept` for lists of which only the metadata is wanted.
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// What an object that cannot be read takes, about: its name, and why.
+/// The approximate size of an unreadable object's record: its name, and the error.
 const UNREADABLE_BYTES: usize = 1 << 10;
 
 /// A complete list of pods. It has its turn until it is dropped: others wait for the memory that it takes.
@@ -29,14 +30,14 @@ pub struct PodList {
     pub pods: Vec<Box<ObservedPod>>,
     /// Pods that exist and cannot be read.
     pub unreadable: Vec<Unreadable>,
-    /// The version of the list: what it does not show was gone then.
+    /// The version of the list: an object that it does not show was gone then.
     pub version: u64,
     _turn: ListTurn,
 }
 
 #[cfg(test)]
 impl PodList {
-    /// A list of these pods, in a turn that nobody else waits for.
+    /// A list of these pods, with an uncontended turn.
     pub async fn of(version: u64, pods: Vec<Box<ObservedPod>>) -> Self {
         let gate = crate::cluster::read_gate::ReadGate::default();
         Self { pods, unreadable: vec![], version, _turn: gate.list_turn(Length::Long, None, None).await }
@@ -56,7 +57,7 @@ impl<T> Listed<T> {
         Self { objects: Vec::new(), not_read: Vec::new(), version: 0, turn }
     }
 
-    /// Those that exist and cannot be read.
+    /// Objects that exist and cannot be read.
     ///
     /// # Errors
     /// When one of them has no name that can be read.
@@ -129,8 +130,9 @@ impl Reader {
         self.objects(self.pods.decoder(), selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
     }
 
-    /// Lists the objects that are to be kept. If the answer has more than a short list may, which includes what is passed over, the
-    /// list begins again once it is the turn of a long one: an answer that nobody reads meanwhile would be broken off.
+    /// Lists the objects that are to be kept. If the answer exceeds a short list, objects that are passed
+    /// over included, the list begins again in the turn of a long one. An answer that is not read
+    /// meanwhile would be broken off.
     async fn objects<D: Decoder>(
         &self,
         decoder: &D,

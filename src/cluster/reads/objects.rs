@@ -1,4 +1,5 @@
-//! Live reads of single objects, each of which is decoded once for all who ask for it meanwhile.
+//! Live reads of single objects, each of which is decoded once for all callers that ask for it
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
         &self.decoder
     }
 
-    /// The object of this name; `None` if there is none, or if it has another UID than the one that is looked for, be it
-    /// readable or not.
+    /// The object of this name. Returns `None` if there is none, or if the object, readable or
+    /// not, has another UID than the requested one.
     pub(super) async fn get(
         &self,
         reader: &Reader,

@@ -16,7 +16,7 @@ use crate::cluster::wire::{
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// One event of a watch.
+/// An event of a watch.
 #[derive(Debug)]
 pub enum Event<T> {
     /// `ADDED` or `MODIFIED`.

@@ -11,10 +11,11 @@ pub enum Start {
     After(u64),
 }
 
-/// One item of a watch, with what it says of the watch's position.
+/// An item of a watch, with the watch's position after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<T> {
-    /// The API server still has the version after which the watch was to begin: what follows is complete.
+    /// The API server still has the version after which the watch was to begin: the following changes are
+    /// complete.
     Resumed,
     /// A change.
     Change(Change<T>),

@@ -28,7 +28,7 @@ struct Scene {
     pieces: Vec<Result<Bytes, TransportError>>,
     /// Whether the answer stays open after its pieces.
     open: bool,
-    /// How long it stays open before it breaks, else.
+    /// Otherwise, how long it stays open before it breaks.
     lasts: Duration,
     /// The time before each piece.
     pause: Duration,
@@ -193,7 +193,7 @@ async fn what_comes_once_more_is_no_news() {
     assert!(requests[3].ends_with("&resourceVersion=8"), "{requests:?}");
 }
 
-/// Those who may write statuses choose how long they are.
+/// A client that may write statuses chooses their length.
 #[tokio::test(start_paused = true)]
 async fn no_more_than_one_large_object_waits_for_the_consumer() {
     let job = |name: &str, indexes: u32| {
@@ -292,7 +292,7 @@ async fn a_list_comes_in_one_piece_where_caches_are_too_late_for_a_streaming_one
     assert!(requests[3].contains("sendInitialEvents=true"), "the next one streams: {requests:?}");
 }
 
-/// Whoever has begun a list may take minutes for it, but not fall silent.
+/// An API server that has begun a list may take minutes for it, but must not fall silent.
 #[tokio::test(start_paused = true)]
 async fn a_list_may_take_long_but_not_fall_silent() {
     let text = json!({"metadata": {"resourceVersion": "9"}, "items": [pod("a", 3), pod("b", 4)]}).to_string();
@@ -321,7 +321,7 @@ async fn a_part_of_a_list_is_no_list() {
         refused(422),
         closed(200, [paged.to_string()]),
         closed(200, [text[..text.len() - 2].to_owned()]),
-        // What an API server sends that fails when it has begun.
+        // The answer of an API server that fails after it has begun.
         closed(200, [text[..text.len() - 30].to_owned(), status.to_string()]),
         list(&["a", "b"], 11),
         open([]),

@@ -1,10 +1,11 @@
 //! Notices watches that are dead without a word, as behind a proxy that keeps their connection.
 //!
-//! API servers send bookmarks only about once a minute, so silence alone says little. A watch that has been silent for a
-//! while is opened again from its last version, which is right in any case. It asks for a short time then: API servers
-//! send a bookmark before they end a watch, so its version does not grow too old to resume from. The watches of a replica take turns, so
-//! that one with many idle watches sends no more than one such request a second. When one turns out to have
-//! been dead, or when the replica does not see its own heartbeat, all silent watches are suspected at once.
+//! API servers send bookmarks only about once a minute, so silence alone says little. A watch that has been
+//! silent for a while is opened again from its last version, which is right in any case. It asks for a
+//! short time then. API servers send a bookmark before they end a watch, so its version does not grow too
+//! old to resume from. The watches of a replica take turns, so that one with many idle watches sends no
+//! more than one such request a second. When one turns out to have been dead, or when the replica does not
+//! see its own heartbeat, all silent watches are suspected at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +48,8 @@ impl Newest {
         self.0.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// The API server's resources share one count of versions, so what is older and shown later has been withheld.
+    /// The API server's resources share one count of versions, so an older version that is shown later has
+    /// been withheld.
     pub(super) fn version(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -56,7 +58,7 @@ impl Newest {
 /// Why a watch is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
-    /// It has been silent for long.
+    /// The watch has been silent for long.
     Silent,
     /// All are suspected.
     Suspected,
@@ -73,8 +75,8 @@ impl Default for Vigil {
 }
 
 impl Vigil {
-    /// The newest version that any watch of this replica has shown of the history as it is now. A watch that is open keeps
-    /// to it: what it shows may be of a history that is forgotten meanwhile.
+    /// The newest version that any watch of this replica has shown of the history as it is now. An open
+    /// watch keeps to it: its events may be of a history that is forgotten meanwhile.
     pub(super) fn newest(&self) -> Newest {
         self.newest_now().clone()
     }
@@ -122,7 +124,7 @@ impl Vigil {
     /// Long silence, and then the watch's turn.
     async fn turn(&self) {
         sleep(SILENCE).await;
-        // Watches wait in line, and one that is heard meanwhile leaves it.
+        // Watches wait in line, and a watch that gets an event meanwhile leaves it.
         let mut last = self.0.turn.lock().await;
         if let Some(last) = *last {
             sleep_until(last + TURN).await;
@@ -174,7 +176,7 @@ mod tests {
         old.saw(1_000);
         assert_eq!(vigil.newest().version(), 1_000);
         vigil.forget();
-        // What was under way is shown.
+        // Events that were in flight are shown.
         old.saw(1_001);
         assert_eq!(vigil.newest().version(), 0);
         vigil.newest().saw(7);

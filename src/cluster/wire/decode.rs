@@ -24,7 +24,7 @@ pub enum DecodeError {
 
 /// Reads one object. A fault that its author has found makes it unreadable, and costs no other object.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
-    // What a decoder shares, such as interned texts, is whole after each step.
+    // State that decoders share, such as interned texts, is whole after each step.
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DecodeError::Fault))
 }
 
@@ -58,7 +58,7 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;
 
-    /// The memory that an object takes, about, where those who may write it choose how much that is.
+    /// The approximate memory of an object, if the authors of objects choose how much that is.
     fn bytes(_object: &Self::Object) -> usize {
         size_of::<Self::Object>()
     }

@@ -11,7 +11,7 @@ use crate::job::job_id::JobId;
 
 /// Longest policy of a template that is kept, in bytes of JSON: those that Kubernetes defines have fewer than a hundred.
 const POLICY_BYTES: usize = 16 << 10;
-/// Most templates that are kept: a Workload with more than one is of somebody else.
+/// Most templates that are kept: a Workload with more than one has another author.
 const TEMPLATES: usize = 2;
 
 /// Reads Workloads.

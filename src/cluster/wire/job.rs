@@ -42,12 +42,13 @@ impl JobDecoder {
         Self { own, ..self }
     }
 
-    /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: nobody else reads it.
+    /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: only they
+    /// need it.
     pub fn with_traces(self, are_exported: bool) -> Self {
         Self { is_untraced: !are_exported, ..self }
     }
 
-    /// A decoder that keeps the templates of all Jobs, for who makes pods of them at once.
+    /// A decoder that keeps the templates of all Jobs, for callers that make pods of them at once.
     pub fn with_templates(self) -> Self {
         Self { keeps_templates: true, ..self }
     }
@@ -119,12 +120,12 @@ impl Decoder for JobDecoder {
     }
 }
 
-/// What the last owner has written of its ordinals. A number that is none says nothing.
+/// The number of used ordinals that the last owner has written. An invalid number says nothing.
 fn names_used(meta: &Meta<'_>) -> u32 {
     meta.annotation(NAMES_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// The Job, unless its status lists so many UIDs that not all of them are kept, and somebody would need them.
+/// Returns the Job, unless its status lists too many UIDs to keep, and those are needed.
 fn with_few_uids(mut job: Job, listed: usize) -> Result<Job, Unserved> {
     if listed <= MOST_UIDS || job.status.finished().is_some() {
         return Ok(job);

@@ -86,7 +86,7 @@ impl WireJobStatus<'_> {
                 .map(|pods| Uncounted { succeeded: kept(pods.succeeded), failed: kept(pods.failed) }),
             completed_indexes: self.completed_indexes.as_deref().map(index_set).unwrap_or_default(),
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
-            // It is no part of the status that the API server stores.
+            // This number is no part of the status that the API server stores.
             names_used: 0,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
@@ -95,7 +95,8 @@ impl WireJobStatus<'_> {
     }
 }
 
-/// The condition, if a rule knows its kind and its status. Any other stays as it is, like those of other kinds. Who may write a status chooses texts of any length, and each replica keeps them.
+/// The condition, if a rule knows its kind and its status. Any other stays as it is, like those of other
+/// kinds. Authors of statuses choose texts of any length, and each replica keeps them.
 fn condition(wire: &WireCondition<'_>) -> Option<Condition> {
     Some(Condition {
         kind: ConditionKind::named(&wire.kind)?,

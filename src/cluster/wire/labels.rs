@@ -9,20 +9,21 @@ use super::text::Pairs;
 use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
 
-/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB. Those that the longest selector
-/// asks for ([`LONGEST_SELECTOR`](crate::job::selector::LONGEST_SELECTOR)) have room, and as many others.
+/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB. The labels of
+/// the longest selector ([`LONGEST_SELECTOR`](crate::job::selector::LONGEST_SELECTOR)) have room, and as
+/// many others.
 const KEPT_BYTES: usize = 8 << 10;
 
-/// The labels of an object, sorted by key. They are stored as `key=value` lines in one string: neither keys
-/// nor values can contain `=` or a line break, and a pod has only a few.
+/// The labels of an object, sorted by key. The labels are `key=value` lines in one string. Neither keys nor
+/// values can contain `=` or a line break, and a pod has only a few.
 ///
-/// Of an object with more than 8 KiB of them only those are kept that Job controllers set.
+/// If an object has more than 8 KiB of labels, only those that Job controllers set are kept.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     lines: Box<str>,
     /// Some are not kept.
     are_cut: bool,
-    /// Where the values lie that each reading of a pod is asked for several times.
+    /// Where the most requested values lie: each reading of a pod is asked for them several times.
     shard: Option<Span>,
     controller_uid: Option<Span>,
 }
@@ -31,8 +32,8 @@ pub struct Labels {
 type Span = (usize, usize);
 
 impl Labels {
-    /// Whether a selector selects the object. `unknown`: what is answered if the selector asks for labels that may not have
-    /// been kept.
+    /// Whether a selector selects the object. `unknown`: the answer if the selector asks for labels that
+    /// may not have been kept.
     pub fn match_selector(&self, selector: &Selector, unknown: bool) -> bool {
         let asks_for_others =
             || selector.requirements.iter().any(|requirement| !is_of_jobs(&requirement.key));

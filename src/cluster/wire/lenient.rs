@@ -1,7 +1,7 @@
 //! Values as API servers store them, beyond the range in which they mean something.
 //!
-//! Kubernetes validates neither times nor most numbers of a status. One that is out of range must not make its object
-//! unreadable, nor a list with it: it is read as the nearest value that is in range.
+//! Kubernetes validates neither times nor most numbers of a status. A value out of range must make
+//! neither its object nor a list unreadable: it is read as the nearest value in range.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::text::Text;
 /// The first second of the year 1. API servers refuse a year before 0, also where they have stored one.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
-/// The time so many seconds after the epoch.
+/// The time this many seconds after the epoch.
 pub(super) fn time_at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds.max(FIRST_SECOND)).unwrap_or(Timestamp::MAX)
 }
@@ -22,8 +22,8 @@ pub(super) fn count_of(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX })
 }
 
-/// Reads a time, or none. API servers also store years that have more than four digits, and negative ones: a time of a year
-/// between 0 and 9999 may have been sent with an offset.
+/// Reads a time, or none. API servers also store negative years, and years of more than four digits. An
+/// offset can turn a year between 0 and 9999 into such a year.
 pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
     let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
     match text.parse() {

@@ -258,7 +258,7 @@ impl Meta<'_> {
         self.annotations.as_ref()?.get(key)
     }
 
-    /// Whether somebody has applied fields of the object.
+    /// Whether fields of the object were applied.
     pub(crate) fn is_applied(&self) -> bool {
         self.managed_fields.iter().flatten().any(|manager| *manager.operation == *"Apply")
     }

@@ -1,7 +1,7 @@
 //! The wire format: decodes answers of the API server into the types of [`crate::job`], and encodes patches.
 //!
 //! Objects are decoded in one pass into borrowed, trimmed structs and from there into the owned types.
-//! Unknown fields are skipped without being built, so `managedFields`, volumes, images and the like only cost
+//! Unknown fields are skipped without being built. So `managedFields`, volumes, images and the like only cost
 //! their scanning, and in protobuf not even that (invariant 8: small objects).
 
 mod condition;

@@ -12,7 +12,8 @@ use crate::job::status::JobStatus;
 use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
-/// Most memory, in bytes, for what [`Job::weight`] counts of the unfinished Jobs of a namespace. It may be less.
+/// Most memory, in bytes, for the parts of a namespace's unfinished Jobs that [`Job::weight`] counts.
+/// It may be less.
 pub const LONGEST_STATUSES: usize = 8 << 20;
 
 /// A Job as the API server shows it.
@@ -45,7 +46,7 @@ impl ObservedJob {
         JobId::new(self.namespace.clone(), self.name.clone(), self.uid.clone())
     }
 
-    /// The Job as the API server shows it once this status, and nothing else, has been written.
+    /// The Job as the API server shows it once only this status has been written.
     pub fn with_status(&self, version: ResourceVersion, status: JobStatus) -> Self {
         let mut written = Self { version, ..self.clone() };
         if let Ok(job) = &mut written.job {
@@ -144,7 +145,7 @@ pub enum Unserved {
 }
 
 impl Unserved {
-    /// Reason and message of the Event that tells so. The first one is that of Kubernetes.
+    /// Reason and message of the Event about it. The first one is that of Kubernetes.
     pub fn event(&self) -> (&'static str, String) {
         match self {
             Self::UnknownCompletionMode(_) => {

@@ -51,9 +51,9 @@ pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
     untrack(pod, None, finalizer, None)
 }
 
-/// Removes the tracking finalizer from a pod that has ended, and with it the record of who manages which field, unless the pod
-/// has changed since `version`, when nobody had applied it. Without this record the API server needs less time for the pod, and
-/// less room.
+/// Removes the tracking finalizer from a pod that has ended, and with it the `managedFields`. The API
+/// server refuses the patch if the pod has changed since `version`, when it was not applied. Without
+/// `managedFields` the API server needs less time and room for the pod.
 pub fn untrack_ended_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
     untrack(pod, Some(version.to_string()), finalizer, Some([Empty {}]))
 }
@@ -73,8 +73,9 @@ fn untrack(
     render(&Untrack { metadata })
 }
 
-/// Makes the Job the pod's controller, tracks it if it is yet to be counted, and labels it with its shard, unless the pod has changed since `version`:
-/// somebody else may have adopted and counted it.
+/// Makes the Job the pod's controller, tracks the pod if it is still to be counted, and labels it with its
+/// shard. If the pod has changed since `version`, the patch is refused: another owner may have adopted and
+/// counted it.
 pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
     let mut metadata = json!({
         "uid": pod,

@@ -59,9 +59,9 @@ pub struct PodRun {
     pub node: Option<Arc<str>>,
     /// When the first of its containers started.
     pub started: Option<Timestamp>,
-    /// Why it ended: `status.reason`, else that of the container.
+    /// Why it ended: `status.reason`, or without that the reason of the container.
     pub reason: Option<Arc<str>>,
-    /// The first container that failed, else the first.
+    /// The first container that failed; without one, the first.
     pub container: Option<Arc<str>>,
     /// Exit code of that container.
     pub exit_code: Option<i32>,

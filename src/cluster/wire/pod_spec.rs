@@ -13,8 +13,9 @@ pub(crate) struct WirePodSpec<'a> {
 }
 
 impl WirePodSpec<'_> {
-    /// The fields of the spec of this Job's pods. Those of an Indexed Job have no `hostname`, and the index is in the
-    /// environment of every container, unless the user has set that variable.
+    /// The fields of the spec of this Job's pods. For an Indexed Job, the spec has no
+    /// `hostname`. Every container has the index in its environment, unless the user has
+    /// set that variable.
     ///
     /// # Errors
     /// When the spec of an Indexed Job is malformed, or has a fixed-width number, which no pod of Kubernetes 1.36 has. The

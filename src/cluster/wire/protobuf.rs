@@ -85,9 +85,9 @@ impl Message<'_> for () {
 pub(crate) enum WireType {
     /// As a number of up to ten bytes.
     Number,
-    /// As its length and so many bytes.
+    /// As its length and that many bytes.
     Bytes,
-    /// In so many bytes.
+    /// In this many bytes.
     Fixed(u64),
 }
 
@@ -156,8 +156,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Text. API servers store what is no UTF-8 as it was sent in protobuf, and show it in JSON with replacement characters:
-    /// so it is read here. Such a text must not make its whole object unreadable.
+    /// Text. API servers store invalid UTF-8 as it was sent in protobuf, and show it in JSON with
+    /// replacement characters: so it is read here. An invalid text must not make its whole object
+    /// unreadable.
     pub(crate) fn text(self) -> Result<Text<'a>, Malformed> {
         let bytes = self.bytes()?;
         // Nearly all texts are UTF-8, which is quicker to check than to repair.
@@ -292,7 +293,8 @@ mod tests {
         assert_eq!((labels.get("k"), labels.get("only")), (Some("v"), Some("")));
     }
 
-    /// An API server stores it as it was sent in protobuf. One such object must not make a list unreadable.
+    /// An API server stores it as it was sent in protobuf. An object with such a text must not make a list
+    /// unreadable.
     #[test]
     fn a_text_that_is_no_utf_8_makes_no_object_unreadable() {
         let owner = [field(1, b"X\xff"), field(3, b"a"), field(4, b"\xfe"), field(5, b"v1")].concat();

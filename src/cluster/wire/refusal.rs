@@ -10,7 +10,7 @@ use crate::job::short_text::{SHORT, short};
 /// Most bytes of a refusal that say something; no more are read of a longer one.
 pub(crate) const LONGEST_REFUSAL: usize = 64 << 10;
 
-/// The API server's refusal of a request. Its texts are short: webhooks and authors of Jobs decide what a whole one says.
+/// The API server's refusal of a request. Its texts are cut: webhooks and authors of Jobs choose the whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
@@ -130,7 +130,7 @@ impl Refusal {
             None => Self {
                 code,
                 reason: "".into(),
-                // One byte more than is kept shows that the body is longer.
+                // A byte more than is kept shows that the body is longer.
                 message: short(String::from_utf8_lossy(body.get(..=SHORT).unwrap_or(body)).trim()).into(),
                 origin: Origin::default(),
             },
@@ -148,8 +148,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no way to it
-    /// answers with 404 as well, and so does a webhook that does not find something else.
+    /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no
+    /// way to it also answers with 404. So does a webhook that misses another object.
     pub fn is_not_found(&self) -> bool {
         self.code == StatusCode::NOT_FOUND.as_u16() && *self.reason == *"NotFound" && !self.is_of_webhook()
     }
@@ -159,7 +159,7 @@ impl Refusal {
         self.origin == Origin::NamespaceTerminating
     }
 
-    /// Whether an admission webhook has failed, or has refused the request, whatever the code says: the API server
+    /// Whether an admission webhook has failed, or has refused the request with any code: the API server
     /// itself is well.
     pub fn is_of_webhook(&self) -> bool {
         self.origin == Origin::Webhook
@@ -210,7 +210,7 @@ mod tests {
 
     use super::*;
 
-    /// Webhooks pass on what the API server has told them of other objects.
+    /// Webhooks pass on the API server's answers about other objects.
     #[test]
     fn what_a_webhook_says_is_not_said_of_the_object() {
         let status = |code: u16, reason: &str, text: &str| {

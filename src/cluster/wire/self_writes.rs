@@ -11,14 +11,14 @@ use super::text::Text;
 /// Capacity of the cache. Some Jobs in it are never looked up, since their event came before the write's
 /// answer.
 const CAPACITY: usize = 64;
-/// Most memory, in bytes, for the indexes and UIDs of their statuses: those who may write a status choose them.
+/// Most memory, in bytes, for the indexes and UIDs of their statuses: authors of statuses choose them.
 const LONGEST_LISTS: usize = 4 << 20;
-/// Longest event that is looked up, in bytes. A longer one would be read once more only to find out whose it is.
+/// Longest event that is looked up, in bytes. A longer one would be read once more only to find out its UID.
 const LONGEST_EVENT: usize = 64 << 10;
 /// The beginning of an event for a changed Job.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
 
-/// The object and version of an event: nothing else is decoded to look it up.
+/// The object and version of an event, which suffice to look it up.
 #[derive(Deserialize)]
 struct About<'a> {
     #[serde(borrow)]

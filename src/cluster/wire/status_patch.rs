@@ -12,16 +12,18 @@ use crate::job::index_set::IndexSet;
 use crate::job::names::NAMES_USED_ANNOTATION;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
-/// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
-/// ones, the annotation that belongs to it, and the resourceVersion as a precondition. It costs the API server up to a quarter less than a JSON merge patch,
-/// for which the Job is converted to JSON and back.
+/// A strategic merge patch of a Job's `/status` that turns `old` into `new`. It has the changed members,
+/// null for removed ones, the annotation that belongs to them, and the resourceVersion as a precondition. It
+/// costs the API server up to a quarter less than a JSON merge patch, for which the Job is converted to JSON
+/// and back.
 ///
-/// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written together, since new ones
-/// come before all that the patch does not name. Each type is deleted first, also one that is new: the API server deletes all
-/// conditions of that type before it adds any, so nothing is left of what others have written under it.
+/// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written
+/// together, since new ones come before all that the patch does not name. Each type is deleted first, even a
+/// new one. The API server deletes all conditions of that type before it adds any, so texts of others under
+/// it do not remain.
 ///
 /// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
-/// empty `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty
+/// empty `uncountedTerminatedPods` are written. An empty `completedIndexes` is absent, an empty
 /// `failedIndexes` is not. Times have whole seconds.
 pub fn status_patch(old: &JobStatus, new: &JobStatus, version: &ResourceVersion) -> Bytes {
     render(&Patch {

@@ -12,7 +12,7 @@ use crate::job::uid::Uid;
 /// one.
 pub const MOST_UIDS: usize = 5_000;
 
-/// A list of UIDs. Those beyond [`MOST_UIDS`] are counted only, as they are read.
+/// A list of UIDs. UIDs beyond [`MOST_UIDS`] are counted only, as they are read.
 #[derive(Debug, Default)]
 pub(super) struct Uids {
     kept: Vec<Uid>,
@@ -25,7 +25,7 @@ impl Uids {
         self.listed
     }
 
-    /// Those that are kept.
+    /// The UIDs that are kept.
     pub(super) fn into_kept(self) -> Vec<Uid> {
         self.kept
     }

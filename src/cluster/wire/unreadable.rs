@@ -12,9 +12,9 @@ use crate::job::job_id::JobId;
 use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::uid::Uid;
 
-/// An object that was created, changed or deleted and that cannot be read, by its metadata. Only a live read tells whether it
-/// exists, or the deletion that a watch of all objects shows: it must not be taken for one that is gone, nor one that is gone
-/// be kept.
+/// An object that was created, changed or deleted and that cannot be read, by its metadata.
+/// Only a live read, or the deletion that a watch of all objects shows, proves whether it
+/// exists. It must not be taken for a gone object, and a gone one must not be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// `metadata.namespace`.
@@ -25,14 +25,15 @@ pub struct Unreadable {
     pub uid: Uid,
     /// `metadata.resourceVersion`; 0 if it cannot be read.
     pub version: u64,
-    /// The Job that is its controller, or that its labels name where it has no controller: that Job may have left it
-    /// behind, or adopt it once it can be read.
+    /// The Job that is its controller. Without a controller, the Job that its labels name: it
+    /// may have left the object behind, or adopt it once it can be read.
     pub job: Option<JobId>,
     /// The label of its shard, as it is written there.
     pub shard: Option<Box<str>>,
-    /// Whether it has a finalizer, of whatever kind.
+    /// Whether it has any finalizer.
     pub is_held: bool,
-    /// It was deleted, or no longer matches the selection of the watch: that shows it no more.
+    /// The object was deleted, or no longer matches the selection of the watch: that shows it
+    /// no more.
     pub has_left: bool,
     /// Why it cannot be read.
     pub error: Box<str>,
@@ -98,7 +99,7 @@ impl Unreadable {
     }
 }
 
-/// What the metadata says, unless reading it panics, too.
+/// Reads the metadata, unless that panics, too.
 fn or_none(read: impl FnOnce() -> Option<Unreadable>) -> Option<Unreadable> {
     guarded(|| Ok(read())).unwrap_or(None)
 }

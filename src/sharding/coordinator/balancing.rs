@@ -1,4 +1,4 @@
-//! Spreads work as evenly as shards: who proposes moves, when, and from which data.
+//! Spreads work as evenly as shards: which replica proposes moves, when, and from which data.
 //!
 //! Heartbeats report how much work is left for each shard. While no shard moves, the first replica looks at
 //! these loads and writes which shards should change places. All replicas then assign these shards
@@ -14,8 +14,8 @@ use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Balance, Heartbeat, Move};
 use crate::sharding::loads::Loads;
 
-/// How long a shard that has changed places stays where it is. Its Jobs wait for each hand-over, and whoever fills and
-/// empties shards with Jobs of their own could bring about one after the other.
+/// How long a shard that has changed places stays where it is. Its Jobs wait for each hand-over, and tenants
+/// that fill and empty shards with their Jobs could cause one after the other.
 const REST: Duration = Duration::from_secs(300);
 
 /// The state of balancing.
@@ -79,7 +79,8 @@ impl Coordinator {
         }
     }
 
-    /// The work that is left for our shards. None has nothing: a shard that is not listed is nobody's.
+    /// The work that is left for our shards. A shard of ours without work counts as 1, since a missing shard
+    /// is read as not owned.
     pub(super) fn loads(&self, load: impl Fn(ShardId) -> u32) -> Loads {
         let ours = self.shards.iter().filter(|(_, shard)| shard.state.is_owned());
         ours.map(|(id, _)| (*id, load(*id).max(1))).collect()
@@ -110,8 +111,8 @@ impl Coordinator {
         Some(Action::WriteBalance(Balance { version: self.balancing.published.version, moves }))
     }
 
-    /// The shards of each replica with their loads; `None` unless no shard moves, and every replica has
-    /// reported its loads within two retry periods and after its last claim.
+    /// The shards of each replica with their loads. Returns `None` while a shard moves, or until every
+    /// replica has reported its loads within two retry periods and after its last claim.
     fn shares(&self, now: Moment) -> Option<Vec<Share>> {
         let recently = now.saturating_sub(self.times.retry_period * 2);
         let beats = self.replicas.iter().map(|identity| self.members.renewed_since(identity, recently));

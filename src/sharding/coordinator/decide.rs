@@ -1,4 +1,4 @@
-//! The decisions of one moment: from what is known to actions.
+//! The decisions of one moment: from the known state to actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

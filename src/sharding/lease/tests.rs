@@ -36,8 +36,8 @@ fn all_records_round_trip() {
     assert_eq!(codec().read(&codec().balance(&balance)), Some(LeaseRecord::Balance(balance)));
 }
 
-/// Replicas of other versions read what this one writes, and the reverse. Whatever is to be added has to be such
-/// that those without it do the right thing; what is here must stay.
+/// Replicas of other versions read what this one writes, and the reverse. Additions must
+/// be such that versions without them do the right thing. Existing parts must stay.
 #[test]
 fn other_versions_read_and_write_exactly_this() {
     let at = "1970-01-01T00:00:00.000000Z";
@@ -126,7 +126,7 @@ fn other_versions_read_and_write_exactly_this() {
         };
         assert_eq!(serde_json::to_value(&written).unwrap(), expected);
         assert_eq!(record.version(), 7);
-        // What a later version may add.
+        // A later version may add these.
         for part in ["labels", "annotations"] {
             expected["metadata"][part]["yardmaster.dev/later"] = "x".into();
         }

@@ -1,4 +1,4 @@
-//! What a replica makes of answers that are late, lost, or that it cannot read. The test is its API server.
+//! The reaction of a replica to answers that are late, lost or unreadable. The test is its API server.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Lone {
         Self { coordinator, version: 0 }
     }
 
-    /// One that owns its shard, and whose last heartbeat was at 0.0.
+    /// A replica that owns its shard, and whose last heartbeat was at 0.0.
     fn owner() -> Self {
         let mut lone = Self::new();
         lone.beats(0.0);
@@ -59,7 +59,7 @@ impl Lone {
         Written::As(self.version)
     }
 
-    /// Answers a heartbeat that is under way.
+    /// Answers a heartbeat that is in flight.
     fn beaten(&mut self, second: f64) {
         let written = self.next_version();
         self.coordinator.heartbeat_written(written, false, at(second));
@@ -103,7 +103,8 @@ fn a_claim_that_is_answered_while_the_replica_may_not_act_starts_nothing() {
     assert_eq!((again.epoch, again.version), (2, 2), "written over what the first has written");
 }
 
-/// A replica that has just started knows nothing of the claim, but that somebody reports work of the shard.
+/// A replica that has just started does not know the claim. It only sees that another one reports work of
+/// the shard.
 #[test]
 fn a_shard_whose_claim_is_gone_is_left_to_a_living_replica_that_reports_work_of_it() {
     let beat = |version, load| Heartbeat {
@@ -245,7 +246,7 @@ fn heartbeats_that_cannot_be_deleted_are_left_for_longer_each_time() {
     assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60, 60]);
 }
 
-/// Nobody else has another claim on the name, but somebody may have the name by now.
+/// The name has no other claim, but another process may have the name by now.
 #[test]
 fn a_replica_that_leaves_without_lease_deletes_no_heartbeat() {
     let mut lone = Lone::owner();
@@ -314,7 +315,7 @@ fn a_replica_that_is_reborn_claims_with_a_higher_epoch_than_before() {
     assert_eq!(claims.collect::<Vec<_>>(), [before.unwrap() + 1]);
 }
 
-/// Somebody may delete its claim: then that is how others know of it.
+/// If its claim is deleted by hand, the report is the only sign of its ownership.
 #[test]
 fn a_replica_reports_all_shards_that_it_owns() {
     let mut lone = Lone::owner();

@@ -72,7 +72,8 @@ fn a_replica_that_joins_gets_its_share_first_and_nothing_is_swapped_for_a_lease_
     assert_eq!(steps, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
 }
 
-/// Somebody fills and empties shards of both replicas in turns, to have the shards of others handed over again and again.
+/// A user fills and empties shards of both replicas in turns, to have the shards of others handed over
+/// again and again.
 #[test]
 fn a_shard_changes_places_once_in_five_minutes() {
     let (mut story, a, b) = two_by_two();
@@ -95,7 +96,7 @@ fn a_shard_changes_places_once_in_five_minutes() {
     assert!(!claims.is_empty());
 }
 
-/// It hears of its own proposal by the answer.
+/// The answer shows it its own proposal.
 #[test]
 fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {
     let (mut story, a, b) = two_by_two();
@@ -105,7 +106,7 @@ fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {
     assert_eq!(story.run(&[a, b], 0.2), [PROPOSAL, "18.0 a drains 1", "18.0 b drains 0"]);
 }
 
-/// The one that should hand a shard over has not heard yet of the one that should get it.
+/// The replica that should hand a shard over has not seen yet the one that should get it.
 #[test]
 fn no_shards_change_places_while_one_belongs_elsewhere() {
     let (mut story, a, b) = two_by_two();

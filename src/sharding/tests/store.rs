@@ -95,7 +95,7 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Writes a claim over whatever is there, which only a human would do.
+    /// Overwrites a claim unconditionally, which only a human would do.
     pub(super) fn write_claim_by_hand(&mut self, claim: &Claim) {
         self.revision += 1;
         let claim = Claim { version: self.revision, ..claim.clone() };

@@ -1,5 +1,5 @@
-//! A few replicas and their Leases, driven step by step: the test chooses who runs and how the network
-//! behaves, and checks what they did and when.
+//! A few replicas and their Leases, driven step by step. The test chooses which replicas run and how the
+//! network behaves, and checks what they did and when.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ struct Replica {
     net: Net,
     /// Its watch delivers nothing.
     deaf: bool,
-    /// It is of a version that reports no loads.
+    /// The replica is of a version that reports no loads.
     old: bool,
     cursor: usize,
     wake_at: Option<Moment>,

@@ -107,8 +107,8 @@ fn a_read_that_was_sent_too_early_proves_nothing() {
     story.run(&[b], 12.9);
     story.net(b, Net::Holds);
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
-    // It renews before the read arrives. The watch shows that before the answer to the read, and then nothing
-    // more.
+    // The owner renews before the read arrives. The watch shows that before the answer to the read, and then
+    // nothing more.
     story.run(&[a], 0.0);
     story.listen(b);
     story.deaf(b, true);
@@ -286,7 +286,7 @@ fn a_shard_whose_claim_was_deleted_by_hand_is_dropped_and_not_claimed_for_a_leas
     assert_eq!(story.run(&[a, b], 0.1), ["17.0 a claims 1@2", "17.0 a starts 1@2"]);
 }
 
-/// Somebody adds a label, for example.
+/// A user adds a label, for example.
 #[test]
 fn a_claim_that_was_touched_by_hand_is_kept_and_one_that_was_released_by_hand_is_dropped() {
     let (mut story, a, b) = Story::pair();
@@ -363,7 +363,7 @@ fn failed_requests_are_repeated_after_a_pause() {
     assert_eq!(story.run(&[a, b], 60.0), NOTHING);
 }
 
-/// Readiness tells when the shards of a replica have its attention: not while it takes one over.
+/// Readiness shows whether the shards of a replica have its attention: not while it takes one over.
 #[test]
 fn a_replica_is_ready_once_it_has_taken_over_its_shards() {
     let (mut story, a, b) = Story::pair();

@@ -1,5 +1,5 @@
-//! A simulated world of replicas in virtual time. Whatever faults occur, no two replicas act for the same
-//! shard. Once faults end, every shard soon has an owner, and no shard moves any longer.
+//! A simulated world of replicas in virtual time. No two replicas act for the same shard, whatever faults
+//! occur. Once faults end, every shard soon has an owner, and no shard moves any longer.
 //!
 //! `YARDMASTER_SEEDS=FIRST..LAST` runs other seeds than the usual ones.
 #![allow(clippy::unwrap_used)]
@@ -102,7 +102,7 @@ fn join(world: &mut World) -> sim::Checked {
     Ok(())
 }
 
-/// One of the live replicas.
+/// Picks a live replica.
 fn any(world: &World, seed: u64) -> sim::Id {
     let live: Vec<sim::Id> = world.live().collect();
     live[seed as usize % live.len()]
@@ -116,8 +116,8 @@ fn no_two_replicas_act_for_one_shard_under_any_fault() {
 /// Deleting a claim by hand removes the owner's only proof of ownership. The owner stops as soon as its watch
 /// shows the deletion, and replicas that saw the deletion of an owned claim wait for `lease_duration`. This
 /// does not protect an owner whose watch is behind by more than that. Nor does it stop replicas that never
-/// saw the claim: one that starts in between, unless the owner's last heartbeat reports work of the shard, or a first
-/// claim that was already on its way at the time of the deletion.
+/// saw the claim. A replica that starts in between claims the shard, unless the owner's last heartbeat
+/// reports work of it. A first claim may also have been on its way at the time of the deletion.
 ///
 /// A deleted heartbeat is written again. Only one that is deleted twice within `lease_duration`, while
 /// another replica's watch is behind, makes a live replica look dead.

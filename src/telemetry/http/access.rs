@@ -1,9 +1,8 @@
-//! Who may read which page.
+//! The rules for reading each page.
 //!
-//! `/livez`, `/readyz` and `/healthz` are for everybody. A page on loopback is also in reach of every web site
-//! that a browser on the same machine shows. So requests to a page that is not for everybody must name this
-//! host in `Host` (a site that rebinds its own name to 127.0.0.1 does not), and must not come from another
-//! site.
+//! `/livez`, `/readyz` and `/healthz` are public. A page on loopback is also in reach of every web site that
+//! a browser on the same machine shows. So requests to a page that is not public must name this host in
+//! `Host`, and must not come from another site. A site that rebinds its own name to 127.0.0.1 names itself.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,18 +20,18 @@ use super::server::{Connection, Ends};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Who may read a page.
+/// The rule for reading a page.
 #[derive(Clone)]
 pub enum Access {
-    /// Everybody who reaches the port.
+    /// Every client that reaches the port.
     Everyone,
     /// Processes of this host: `kubectl port-forward` comes from the pod's own loopback address.
     Loopback,
-    /// Who knows the secret, sent as a bearer token.
+    /// Clients that send the secret as a bearer token.
     Secret(Secret),
-    /// Whose bearer token the cluster knows, and who has the right to `get` the path.
+    /// Users whose bearer token the cluster knows, and who have the right to `get` the path.
     Authorized(Arc<Reviews>),
-    /// Nobody: the page does not exist.
+    /// The page does not exist.
     Off,
 }
 
@@ -151,7 +150,7 @@ fn names_this_host(headers: &HeaderMap) -> Result<(), Refusal> {
     if own { Ok(()) } else { Err(Refusal::ForeignName) }
 }
 
-/// Refuses what a browser sends on behalf of another web site.
+/// Refuses requests that a browser sends on behalf of another web site.
 fn own_site(headers: &HeaderMap) -> Result<(), Refusal> {
     let same_site = text(headers, &SEC_FETCH_SITE).is_none_or(|site| matches!(site, "same-origin" | "none"));
     let host = text(headers, &header::HOST).unwrap_or_default();

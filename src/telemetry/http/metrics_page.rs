@@ -1,5 +1,5 @@
-//! What `/metrics` shows. Rendering it takes milliseconds and anybody may ask, so those who ask at the same time share one
-//! rendering, and renderings have a pause between them.
+//! The page `/metrics`. A rendering takes milliseconds, and every client may ask. So
+//! simultaneous requests share one rendering, and renderings have a pause between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::telemetry::metrics::{Format, Metrics};
 
-/// Time from one rendering to the next. Nobody is shown what was rendered before he asked.
+/// Time from one rendering to the next. An answer is never older than its request.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// The page.
@@ -32,7 +32,8 @@ impl MetricsPage {
         Self { metrics, last: Mutex::default() }
     }
 
-    /// The metrics in a format. `measure` updates what is measured on request.
+    /// The metrics in a format. `measure` updates the gauges that are measured on
+    /// request.
     pub(super) async fn read(&self, format: Format, measure: impl FnOnce(&Metrics)) -> Bytes {
         let asked = Instant::now();
         let mut last = self.last.lock().await;

@@ -1,4 +1,4 @@
-//! What the cluster says about bearer tokens, remembered for a bounded time and number.
+//! The cluster's verdicts on bearer tokens, remembered for a bounded time and number.
 //!
 //! Strangers may send ever new tokens. So the questions are bounded, and those about a token that was allowed the last
 //! time do not wait behind the others.
@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout};
 
 use super::secret::hash;
 
-/// How long a permission is remembered: so long it outlives the loss of a right.
+/// How long a permission is remembered, and so outlives the loss of a right.
 const ALLOWED_PERIOD: Duration = Duration::from_secs(60);
-/// How long a refusal is remembered: so long a new right may be without effect.
+/// How long a refusal is remembered, and so delays the effect of a new right.
 const REFUSED_PERIOD: Duration = Duration::from_secs(10);
 /// How long it is known of a token that it was allowed, after the permission itself is forgotten: longer than the
 /// interval of any scraper.
@@ -27,18 +27,18 @@ const MAX_QUESTIONS: usize = 4;
 /// How long a client waits for a verdict.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the cluster says about a token.
+/// The cluster's verdict on a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The token's user may `get` the path.
     Allowed,
     /// The token's user may not.
     Forbidden,
-    /// The token is nobody's.
+    /// The token belongs to no user.
     Unknown,
 }
 
-/// Who sends a token, as far as that is known before the cluster is asked.
+/// The sender of a token, as far as known before the cluster is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The token was allowed the last time.

@@ -1,9 +1,10 @@
 //! Serves HTTP to clients that may mean no good: connections are bounded in number and in time.
 //!
 //! A connection that sends no complete request header within [`HEADER_TIMEOUT`] is closed, idle keep-alive
-//! connections included. There are at most [`MAX_CONNECTIONS`]; one more closes the connection whose last
-//! request is the longest ago, of those that have shown no right if there are any. So half-open connections cost
-//! neither file descriptors nor threads of the replica for long, and the probes of the kubelet get through.
+//! connections included. There are at most [`MAX_CONNECTIONS`]. A further one closes the connection whose
+//! last request is the longest ago, first among the connections that have shown no right. So half-open
+//! connections cost neither file descriptors nor threads of the replica for long, and the probes of the
+//! kubelet get through.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,7 +37,7 @@ pub const MAX_CONNECTIONS: usize = 64;
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a request may take from its header to the end of its answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests under way may take at the end.
+/// How long requests in flight may take at the end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted, as when file descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
@@ -81,7 +82,7 @@ pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Serves the pages until `end`. Requests under way have some seconds to finish.
+/// Serves the pages until `end`. Requests in flight have some seconds to finish.
 pub async fn serve(listener: TcpListener, pages: Router, tls: Option<Tls>, end: impl Future<Output = ()>) {
     let server = Server { pages, tls, connections: Arc::default(), draining: GracefulShutdown::new() };
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -127,7 +128,7 @@ impl Server {
     }
 
     fn start(&self, stream: TcpStream, ends: Ends, place: OwnedSemaphorePermit) {
-        // It only delays small answers if this fails.
+        // If this fails, small answers are only delayed.
         let _ = stream.set_nodelay(true);
         let connection = Arc::new(Connections::open(&self.connections));
         let (pages, tls, draining) = (self.pages.clone(), self.tls.clone(), self.draining.watcher());
@@ -197,11 +198,11 @@ struct Connections(Mutex<Open>);
 struct Open {
     next: u64,
     strangers: BTreeMap<u64, CancellationToken>,
-    /// Those that have shown a token with the right to read a page.
+    /// Connections that have shown a token with the right to read a page.
     permitted: BTreeMap<u64, CancellationToken>,
 }
 
-/// One of them. It is closed when the token is cancelled, and no longer among them when this is dropped.
+/// An open connection. Cancelling the token closes it, and dropping this value removes it from the set.
 pub(super) struct Connection {
     among: Arc<Connections>,
     closed: CancellationToken,
@@ -308,7 +309,7 @@ mod tests {
         connections.close_oldest();
         let closed = || open.iter().map(|one| one.closed.is_cancelled()).collect::<Vec<_>>();
         assert_eq!(closed(), [false, true, false]);
-        // One that is closed already is not used again.
+        // A closed connection is not used again.
         open[1].used();
         connections.close_oldest();
         assert_eq!(closed(), [false, true, true]);

@@ -40,7 +40,7 @@ pub enum TlsError {
         /// Why not.
         error: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{}: {error}", file.display())]
     Pem {
         /// The file.

@@ -15,13 +15,13 @@ use tracing_subscriber::layer::{Context, Filter};
 
 /// How long the same line is only counted.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Most different lines that are remembered. Beyond them, lines from one place in the code count as one, whatever their
-/// reasons: others may write those, such as the authors of webhooks.
+/// Most different lines that are remembered. Beyond them, lines from one place in the code count as one,
+/// since others choose the reasons, such as the authors of webhooks.
 const MOST_LINES: usize = 512;
-/// Target of the lines that tell the counts.
+/// Target of the lines that report the counts.
 const TARGET: &str = "yardmaster::repeated";
-/// Fields that tell why something failed: lines from one place in the code that differ in others, such as the
-/// name of an object, are the same.
+/// Fields that say why something failed. Lines from one place in the code that differ only in other fields,
+/// such as the name of an object, are the same.
 const REASONS: [&str; 3] = ["error", "refusal", "failure"];
 
 /// A filter that lets one warning of a kind pass each 10 s, and counts the others. Clones share the counts.
@@ -38,7 +38,7 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line {
     place: Identifier,
-    /// `None` for those of the place that are not told apart.
+    /// Absent if the lines of this place are not told apart.
     reason: Option<String>,
 }
 
@@ -67,7 +67,7 @@ impl Repeats {
             }
         }
         match lines.get_mut(&line) {
-            // What has been held back is reported before the line itself is news again.
+            // The count of suppressed lines is reported before the line itself is logged again.
             Some(count) if now < count.until || count.held_back > 0 => {
                 count.held_back += 1;
                 if count.held_back == 1 {
@@ -98,7 +98,7 @@ impl Repeats {
         (due, lines.values().any(|count| count.held_back > 0))
     }
 
-    /// Reports the counts when their time is over, for ever.
+    /// Reports the counts when their time is over. Never ends.
     pub(in crate::telemetry) async fn report(self) {
         loop {
             self.0.held_back.notified().await;

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::*;
 use crate::telemetry::traces::JobName;
 
-/// What was logged.
+/// The bytes of the log.
 #[derive(Clone, Debug, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 

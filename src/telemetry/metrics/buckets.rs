@@ -31,7 +31,7 @@ impl Buckets {
     pub(super) const TTL: Self = Self::doubling(0.1, 14);
     /// Buckets for requests: 1 ms to 33 s.
     pub(super) const REQUEST: Self = Self::doubling(0.001, 16);
-    /// Buckets for what a user waits for: 1 ms to 17 min.
+    /// Buckets for the waits of users: 1 ms to 17 min.
     pub(super) const LATENCY: Self = Self::doubling(0.001, 21);
     /// client-go's buckets for requests.
     pub(super) const REST_CLIENT: Self =

@@ -3,7 +3,7 @@
 //!
 //! `job_controller_stale_sync_skips_total` is missing: it counts syncs that the built-in controller puts off
 //! because its cache is behind its own writes. Here no look at a Job is put off, since the answers to writes
-//! are part of what is known.
+//! are part of the known state.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -53,7 +53,7 @@ label_values! {
 
     /// `action` of a sync.
     SyncAction {
-        /// None of the other actions.
+        /// Everything that no other action covers.
         Reconciling = "reconciling",
         /// Ended pods were counted.
         Tracking = "tracking",
@@ -73,11 +73,11 @@ label_values! {
 
     /// `reason` why a pod was created.
     CreationReason {
-        /// It is the first pod at its place.
+        /// The pod is the first at its place.
         New = "new",
-        /// It replaces a terminating or failed pod.
+        /// The pod replaces a terminating or failed pod.
         RecreateTerminatingOrFailed = "recreate_terminating_or_failed",
-        /// It replaces a failed pod.
+        /// The pod replaces a failed pod.
         RecreateFailed = "recreate_failed",
     }
 
@@ -109,7 +109,7 @@ label_values! {
         FailedIndexes = "FailedIndexes",
         /// Too many indexes have failed.
         MaxFailedIndexesExceeded = "MaxFailedIndexesExceeded",
-        /// A reason that somebody else has written.
+        /// A reason of another writer.
         Other = "Other",
     }
 
@@ -117,7 +117,7 @@ label_values! {
     FinalizerEvent {
         /// An ended pod with the finalizer was observed.
         Add = "add",
-        /// It was removed from an ended pod.
+        /// The finalizer was removed from an ended pod.
         Delete = "delete",
     }
 

@@ -1,4 +1,4 @@
-//! Latencies of Jobs, with exemplars: the trace of a Job that had to wait for so long.
+//! Latencies of Jobs, with exemplars: the trace of a Job that waited this long.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use super::{Buckets, Group};
 /// A histogram with exemplars.
 pub type TracedHistogram = HistogramWithExemplars<TraceLabels>;
 
-/// How long Jobs wait for what matters to their users.
+/// How long Jobs wait for the events that matter to their users.
 #[derive(Debug)]
 pub struct JobLatencies {
     /// Time from a watch event until the requests that it causes were in the write gate.
@@ -52,12 +52,12 @@ impl JobLatencies {
     }
 }
 
-/// One latency.
+/// A histogram of one latency.
 #[derive(Debug)]
 pub struct Latency(TracedHistogram);
 
 impl Latency {
-    /// Takes in a duration, with the trace that shows it if there is one.
+    /// Records a duration, with the trace that shows it if there is one.
     pub fn observe(&self, duration: Duration, trace: Option<TraceId>) {
         let labels = trace.map(|trace| TraceLabels { trace_id: trace.to_string() });
         let now = labels.is_some().then(SystemTime::now);

@@ -46,7 +46,7 @@ impl Oldest {
         Since { all: self.clone(), key, since }
     }
 
-    /// How long the oldest wait has lasted; zero if nobody waits.
+    /// How long the oldest wait has lasted; zero without a wait.
     pub fn age(&self) -> Duration {
         let waits = self.waits();
         let since = waits.iter().map(|(_, since)| since.load(Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! `process_*`: what every Prometheus client says about its process, read from `/proc`.
+//! `process_*`: the metrics of every Prometheus client about its process, read from
+//! `/proc`.
 
 use std::fmt;
 

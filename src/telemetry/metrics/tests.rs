@@ -209,8 +209,8 @@ fn the_format_is_what_the_reader_prefers() {
     }
 }
 
-/// Prometheus' text format requires that each family has its type before its samples, each sample belongs to
-/// the family above it, and no family occurs twice.
+/// Prometheus' text format has three requirements. Each family has its type before its samples, each sample
+/// belongs to the family above it, and no family occurs twice.
 #[test]
 fn the_text_is_well_formed() {
     let metrics = Metrics::new();

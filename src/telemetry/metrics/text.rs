@@ -64,7 +64,7 @@ pub(super) fn render(registry: &Registry, format: Format) -> String {
 }
 
 /// Prometheus' text format. It differs from OpenMetrics in three ways: the family names of counters end in
-/// `_total` too, there are no exemplars, and there is no end mark.
+/// `_total`, exemplars are absent, and so is the end mark.
 fn text_of(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut lines = open_metrics.lines().peekable();

@@ -33,7 +33,8 @@ impl CallCounts {
     }
 }
 
-/// The trace that a request belongs to, and the span above it. Empty for what is about no Job.
+/// The trace that a request belongs to, and the span above it. Empty for requests that are about no
+/// Job.
 #[derive(Clone, Debug, Default)]
 pub struct CallTrace {
     trace: JobTrace,
@@ -44,7 +45,7 @@ pub struct CallTrace {
 #[derive(Debug, Default)]
 pub struct CallSpan(Option<Box<Span>>);
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Debug)]
 pub struct CallTarget {
     /// The HTTP method.
@@ -110,7 +111,7 @@ impl CallTrace {
         Self { trace, parent }
     }
 
-    /// Begins a request that leaves now. Of many alike, few get a span.
+    /// Begins a request that leaves now. If many are alike, few get a span.
     pub fn begin(&self, name: &'static str) -> CallSpan {
         let kept =
             |recorder: &&Recorder| CallCounts::kept(&recorder.calls.sent, name) || !recorder.exporting.thins;
@@ -122,7 +123,7 @@ impl CallTrace {
         CallSpan(span)
     }
 
-    /// Ends a request. One that failed gets a span even if it had none, unless too many failed.
+    /// Ends a request. A failed request gets a span even if it had none, unless too many failed.
     pub fn end(
         &self,
         name: &'static str,

@@ -52,7 +52,7 @@ pub enum ExportError {
         variable: String,
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
     /// Only one of a certificate of our own and its key is given.
@@ -84,7 +84,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The collector at `endpoint`, else the one that the variables name; `None` without either.
+    /// The collector at `endpoint`, or without that the collector that the variables name; `None` without
+    /// either.
     pub(super) fn read(endpoint: Option<&str>) -> Result<Option<Self>, ExportError> {
         if is_switched_off() {
             return Ok(None);
@@ -104,7 +105,7 @@ impl Settings {
         Ok(Some(Self { protocol, address: address.ok_or(ExportError::Endpoint(text))? }))
     }
 
-    /// The collector, for logs: without what may be secret.
+    /// The collector, for logs: without possibly secret parts.
     pub(super) fn address(&self) -> String {
         let port = self.address.port().map(|port| format!(":{port}")).unwrap_or_default();
         format!(

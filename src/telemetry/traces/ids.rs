@@ -1,8 +1,8 @@
 //! Trace and span ids.
 //!
-//! All replicas that ever owned a Job must agree on its trace without communicating, so the ids of the trace
-//! and of the spans that only one replica should export are derived from the Job's UID: a span that two
-//! replicas export is one. All other ids are random.
+//! All replicas that ever owned a Job must agree on its trace without communicating. So the ids of the
+//! trace, and of spans that only one replica should export, follow from the Job's UID. If two replicas
+//! export a span, it is the same span. All other ids are random.
 
 use std::cell::Cell;
 use std::hash::Hasher;

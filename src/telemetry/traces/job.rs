@@ -158,7 +158,7 @@ impl JobTrace {
         self.recorder().map(|recorder| recorder.root.trace_id())
     }
 
-    /// W3C `traceparent` of the root, for programs that the Job runs. `None` if the Job is not traced.
+    /// W3C `traceparent` of the root, for programs that the Job runs. Absent if the Job is not traced.
     pub fn traceparent(&self) -> Option<String> {
         let root = &self.recorder()?.root;
         Some(format!("00-{}-{}-{:02x}", root.trace_id(), root.span_id(), root.trace_flags()))

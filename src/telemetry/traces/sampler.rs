@@ -7,8 +7,9 @@ use opentelemetry::trace::{Link, SpanKind, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SamplingResult, ShouldSample};
 
-/// Lets another sampler decide by a hash of the trace id. Samplers by ratio look at bits of the id that are the same
-/// in every UUID of version 4, which the trace id of a Job is.
+/// Lets another sampler decide by a hash of the trace id. Samplers by ratio look at bits
+/// of the id that are the same in every UUID of version 4. The trace id of a Job is such
+/// a UUID.
 #[derive(Clone, Debug)]
 pub(super) struct Hashed(pub(super) Box<dyn ShouldSample>);
 

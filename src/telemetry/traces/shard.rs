@@ -1,7 +1,7 @@
 //! Spans about a shard rather than about a Job: how long it takes to take it over and to give it away.
 //!
-//! They are spans of `tracing`, and this layer exports them. Each is a trace of its own. Those of Jobs are
-//! exported without it: their ids are derived, and what they are about is known only when they end.
+//! They are spans of `tracing`, and this layer exports them. Each is a trace of its own. Spans of Jobs
+//! bypass this layer: their ids are derived, and their attributes are known only when they end.
 
 use tracing::{Subscriber, field};
 use tracing_subscriber::Layer;

@@ -219,7 +219,7 @@ impl SpanExporter for Failing {
     }
 }
 
-/// A processor that holds its spans back for ever.
+/// A processor that holds its spans back forever.
 #[derive(Debug)]
 struct Stuck;
 

@@ -5,15 +5,15 @@ const FIRST: u64 = 16;
 /// Kept of the following, each time their number doubles.
 const EACH_DOUBLING: u64 = 2;
 
-/// Counts what is alike, and keeps some: the first 16, and 2 more each time their number doubles, so of
-/// 100,000 about 40.
+/// Counts similar events, and keeps some: the first 16, and 2 more each time their number doubles, so
+/// of 100,000 about 40.
 #[derive(Clone, Debug, Default)]
 pub struct Thinning {
     seen: u64,
 }
 
 impl Thinning {
-    /// Takes in one more; whether it is kept.
+    /// Counts one more, and returns whether it is kept.
     pub fn keeps_next(&mut self) -> bool {
         self.seen += 1;
         keeps(self.seen)

@@ -1,4 +1,4 @@
-//! An API server that has pods and nothing else.
+//! An API server that has only pods.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -221,12 +221,12 @@ impl Api {
         self.0.state.lock().unwrap().requests
     }
 
-    /// Those of them that list.
+    /// Requests that list.
     pub(super) fn lists(&self) -> usize {
         self.0.state.lock().unwrap().lists
     }
 
-    /// What a watch that begins is sent first, and the watch, unless it ends with that.
+    /// The first bytes of a watch that begins, and the watch, unless it ends with them.
     fn begin(&self, query: &BTreeMap<String, String>) -> (String, Option<Open>) {
         let mut state = self.0.state.lock().unwrap();
         let (number, selector) = (state.requests, query["labelSelector"].clone());

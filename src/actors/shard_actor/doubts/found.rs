@@ -1,4 +1,4 @@
-//! What a live list has found, and what follows from it for the Jobs that waited for it.
+//! The results of a live list, and their consequences for the Jobs that waited for it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 impl ShardActor {
-    /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
+    /// Answers the Jobs that were in doubt: pods that the live list does not show do not exist.
     fn pods_sought(&mut self, Sought { of, to_show, list, began }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.listed_for(&of);
@@ -22,7 +22,7 @@ impl ShardActor {
             SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace).is_some(),
             SoughtFor::Own(job) => self.doubts.own.begun(job).is_some(),
         };
-        // Else the Job is gone.
+        // Otherwise the Job is gone.
         if !is_awaited {
             return;
         }
@@ -48,7 +48,7 @@ impl ShardActor {
             self.doubts.to_show.extend(to_show.into_iter().filter(|job| self.jobs.contains_key(job)));
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
-        // Those that wait again need a list that begins later, and shows as much.
+        // A Job that waits again needs a list that begins later, and shows as much.
         let waits_again = |job: &&JobId| self.doubts.jobs.contains_key(*job);
         let waiting: Vec<JobId> = to_show.iter().filter(waits_again).cloned().collect();
         self.doubts.to_show.extend(waiting);
@@ -74,8 +74,8 @@ impl ShardActor {
         }
     }
 
-    /// Takes in the pods without controller of a live list, which the Jobs may adopt. `own`: the Job whose own selector selects
-    /// all of them.
+    /// Applies the pods without controller of a live list, which the Jobs may adopt. `own`: the Job whose
+    /// own selector selects all of them.
     fn take_in_free(
         &mut self,
         own: Option<&JobId>,
@@ -111,7 +111,8 @@ impl ShardActor {
         }
     }
 
-    /// Takes in the pods of Jobs that a live list shows. Jobs whose pods the watch has yet to show look again.
+    /// Applies the pods of Jobs that a live list shows. Jobs with pods that the watch has not shown wait for
+    /// another list.
     fn take_in_found(
         &mut self,
         list: &PodList,
@@ -184,8 +185,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the watch may only be
-    /// behind, the Job looks again.
+    /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the
+    /// watch may merely be behind, the Job waits for another list.
     fn is_overdue(&mut self, job: &JobId, pods: &[Uid], to_show: bool, ctx: &mut Context<Self>) -> bool {
         if self.doubts.missed.is_overdue(job, pods, TokioInstant::now()) {
             return true;
@@ -195,7 +196,7 @@ impl ShardActor {
         false
     }
 
-    /// Looks again for the pods of a Job, after a pause in which the watch may show what has become of them.
+    /// Looks again for the pods of a Job, after a pause in which the watch may show their later changes.
     fn look_later(&mut self, job: JobId, ctx: &mut Context<Self>) {
         self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
     }
@@ -216,7 +217,7 @@ impl ShardActor {
             let is_meant = pod.job().is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
             if is_meant && !self.is_older(pod, begun) {
                 if self.is_hidden(pod) {
-                    // It gets its label back. What the watch brings of it from before is older than this.
+                    // The pod gets its label back. Earlier events of the watch are older than this.
                     self.answered(&pod.pod, ctx);
                 }
                 self.route_pod(pod.clone(), ctx);

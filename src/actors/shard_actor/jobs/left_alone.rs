@@ -1,7 +1,9 @@
-//! Jobs whose status is too long ([`crate::actors::memory_shares`]). They are left alone: a Job's actor ends, and its pods
-//! keep their finalizers, so that all of them are counted once it is served again. Then it is rebuilt, as after a panic.
+//! Jobs that are left alone, since their status is too long ([`crate::actors::memory_shares`]). The
+//! actor of the Job ends, and its pods keep their finalizers, so that all of them are counted once the
+//! Job is served again. Then it is rebuilt, as after a panic.
 //!
-//! Where such a Job is being deleted, an actor releases its pods uncounted. From then on it is never served again.
+//! If such a Job is being deleted, an actor releases its pods uncounted. From then on the Job is never
+//! served again.
 
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ pub(super) fn with_job(seen: Arc<ObservedJob>) -> Option<Arc<ObservedJob>> {
 }
 
 impl JobEntry {
-    /// Whether its actor has been told to end.
+    /// Whether its actor was sent [`Halt`].
     pub(super) fn is_halted(&self) -> bool {
         matches!(self.stage, Stage::Active(Active { halted: true, .. }))
     }
@@ -81,7 +83,8 @@ impl ShardActor {
         self.release_late_pods(id.clone(), ctx);
     }
 
-    /// Releases what is known once the pause is over. A timer may be early by the clock that the pause ends by.
+    /// Releases the known pods once the pause is over. A timer may be early by the clock that the pause
+    /// ends by.
     fn release_late_pods(&mut self, id: JobId, ctx: &mut Context<Self>) {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get(&id) else { return };

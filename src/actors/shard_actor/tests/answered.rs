@@ -1,4 +1,4 @@
-//! What an answer has shown of a pod, before the watch.
+//! Answers that show a pod before the watch does.
 
 use super::*;
 use crate::job::pod::Place;
@@ -27,7 +27,7 @@ fn a_pod_that_an_answer_has_shown_counted_is_not_counted_again_from_an_older_vie
             let jobs = [job("j", up_to_date(0))];
             let before = labelled(at(90, "Running", pod("p", "j")));
             let shard = Shard::start(&api, &jobs, vec![before]).await;
-            // Somebody has given it another label, it has succeeded, and has its label again.
+            // A user has given it another label, it has succeeded, and has its label again.
             let deselected = Change::Deleted(observed_pod(&at(110, "Running", pod("p", "j"))));
             shard.watched(vec![deselected]).await;
             sleep(SOON).await;
@@ -48,8 +48,8 @@ fn a_pod_that_an_answer_has_shown_counted_is_not_counted_again_from_an_older_vie
     }
 }
 
-/// Of the pods of a Job without completions, the watch has shown none: the answers to their creations were lost, or another
-/// owner has created them. One success would be enough if it were the only pod.
+/// The watch has shown none of the pods of a Job without completions. The answers to their creations
+/// were lost, or another owner has created them. A success would be enough if it were the only pod.
 #[test]
 fn a_pod_that_has_ended_before_the_watch_has_shown_it_does_not_end_its_job_alone() {
     for (phase, lists) in [("Succeeded", 1), ("Running", 0)] {
@@ -79,7 +79,7 @@ fn a_pod_that_has_ended_before_the_watch_has_shown_it_does_not_end_its_job_alone
     }
 }
 
-/// Whoever has seen the pod end may have applied it since, and the watch is about to show that.
+/// A client that saw the pod end may have applied it since, and the watch is about to show that.
 #[test]
 fn the_managers_of_a_pod_that_has_changed_since_it_was_seen_are_kept() {
     for (managers, expected) in [
@@ -134,7 +134,7 @@ fn a_pod_that_was_counted_before_its_job_is_known_casts_doubt_on_its_status() {
 /// The name of the first pod of the Job `j`.
 const MADE: &str = "j-csqgtpg4dn";
 
-/// Somebody takes a pod from its Job while it is being counted.
+/// A pod loses its controller while it is being counted.
 #[test]
 fn a_recorded_pod_that_loses_its_controller_is_counted_once() {
     run(async {

@@ -1,4 +1,4 @@
-//! Pods that a Job may adopt: the search for them, and readings that are older than what has become of them.
+//! Pods that a Job may adopt: the search for them, and readings that are older than their last change.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn a_search_for_pods_that_a_job_may_adopt_ends_with_its_shard() {
     });
 }
 
-/// Of a selector that is too long for a URL, or in a namespace whose pods may not be listed.
+/// The selector is too long for a URL, or the pods of the namespace may not be listed.
 #[test]
 fn a_job_that_is_gone_waits_for_no_search() {
     run(async {
@@ -84,7 +84,7 @@ fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
     });
 }
 
-/// A live list may have begun before the pod was adopted, or show what the watch has yet to show.
+/// A live list may have begun before the pod was adopted, or show changes that the watch has not shown.
 #[test]
 fn a_list_takes_no_pod_from_the_job_that_has_it_unless_a_later_one_shows_the_same() {
     for lost in [false, true] {

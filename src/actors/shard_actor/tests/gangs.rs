@@ -11,7 +11,7 @@ fn gang(name: &str) -> Value {
     gang
 }
 
-/// Somebody creates Jobs and deletes them at once, in a namespace whose Workloads take long to list.
+/// A tenant creates Jobs and deletes them at once, in a namespace whose Workloads take long to list.
 #[test]
 fn a_job_that_is_gone_waits_for_no_list_and_gets_no_workload() {
     for is_gone in [false, true] {

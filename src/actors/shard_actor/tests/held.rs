@@ -1,5 +1,5 @@
-//! What a shard keeps of pods whose end its watch does not show, and of Jobs that are gone: a tenant can make any number of
-//! them.
+//! The state that a shard keeps of pods whose end its watch does not show, and of Jobs that are gone.
+//! A tenant can make any number of them.
 
 use actix::MessageResult;
 
@@ -37,9 +37,9 @@ struct HeldOfJobs;
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldJobs {
     known: usize,
-    /// Those on the board.
+    /// Waits on the board.
     waiting: usize,
-    /// Those that need their pods shown again.
+    /// Jobs that need their pods shown again.
     to_show: usize,
 }
 
@@ -215,16 +215,16 @@ fn a_job_that_is_gone_before_its_list_turns_out_to_be_old_is_forgotten() {
     });
 }
 
-/// What becomes of many pods of a tenant.
+/// The fate of many pods of a tenant.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// They name a Job of another controller.
+    /// The pods name a Job of another controller.
     Others,
-    /// They name a Job of another controller, which goes. Their releases hang.
+    /// The pods name a Job of another controller, which goes. Their releases hang.
     Gone,
     /// Each names another Job. The reads of these hang.
     Unread,
-    /// They name a Job of another shard, and have the label of this one. Their labels hang.
+    /// The pods name a Job of another shard, and have the label of this one. Their labels hang.
     Strangers,
 }
 

@@ -23,7 +23,8 @@ fn pods_of_a_large_template_are_made_of_the_job_as_it_is_now() {
     });
 }
 
-/// As when it has just been suspended, or when the API server does not answer: the plan says when to try again.
+/// The Job has just been suspended, or the API server does not answer: the plan says when
+/// to try again.
 #[test]
 fn pods_of_a_large_template_wait_until_their_job_can_be_read() {
     for answer in ["suspended", "error"] {

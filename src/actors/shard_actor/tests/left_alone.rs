@@ -135,7 +135,8 @@ fn the_pods_of_a_job_that_is_left_alone_are_released_when_it_is_deleted() {
             assert!(api.count(&["PATCH", "/pods/p"]) > 0 && api.count(&["PATCH", "/pods/q"]) > 0, "{case}");
             assert_eq!(api.count(RELEASE), api.count(&["PATCH"]), "{case}");
             if !is_gone {
-                // It may be served again: what was released uncounted stays so. A pod that is shown late is released after a pause.
+                // It may be served again: pods that were released uncounted stay so. A
+                // pod that is shown late is released after a pause.
                 shard.job(&deleting(job_at(160))).await;
                 sleep(8 * SOON).await;
                 let released = api.count(RELEASE);
@@ -161,7 +162,8 @@ fn waiting(metrics: &Metrics) -> i64 {
     Priority::ALL.into_iter().map(depth).sum()
 }
 
-/// A webhook holds up the removal of its pods, and somebody writes its status so that it is left alone and served in turns.
+/// A webhook holds up the removal of its pods, and a tenant writes its status so that it
+/// is left alone and served in turns.
 #[test]
 fn what_a_halted_actor_has_asked_for_waits_no_longer() {
     run(async {

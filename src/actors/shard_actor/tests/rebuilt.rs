@@ -115,7 +115,7 @@ fn a_pod_that_only_the_actor_before_was_shown_is_shown_again() {
         let (found, mut lists) = (running.clone(), 0);
         let api = TestApi::new(move |method, uri| match method {
             "GET" if uri.contains("own+in") => {
-                // The first is for pods to adopt. The next is in progress for good.
+                // The first is for pods to adopt. The next one never ends.
                 lists += 1;
                 if lists == 1 { list(100, &[]) } else { None }
             }
@@ -136,7 +136,7 @@ fn a_pod_that_only_the_actor_before_was_shown_is_shown_again() {
 
 #[test]
 fn a_rebuilt_job_that_doubts_a_deletion_meanwhile_is_shown_its_pods_all_the_same() {
-    // One that still runs is looked for, since it may have lost its label only.
+    // If a pod still runs, it is read live, since it may have lost only its label.
     for phase in ["Failed", "Running"] {
         run(async move {
             let running = labelled(at(110, "Running", pod("p", "j")));
@@ -213,7 +213,7 @@ fn a_pod_without_owner_that_only_the_actor_before_was_shown_is_adopted_or_releas
     }
 }
 
-/// What makes its actor panic may do so again, and its status may exceed its share again and again.
+/// The cause of the panic may persist, and its status may exceed its share again and again.
 #[test]
 fn a_job_whose_actor_panics_when_it_is_left_alone_is_rebuilt_after_a_pause() {
     run(async {
@@ -243,7 +243,8 @@ fn a_job_whose_actor_panics_when_it_is_left_alone_is_rebuilt_after_a_pause() {
     });
 }
 
-/// Live lists of others are in progress all the time, so that the shard remembers what the watch has shown.
+/// Live lists of others are in progress all the time, so that the shard remembers the pods that the watch
+/// has shown.
 #[test]
 fn pods_that_were_shown_long_ago_are_shown_again_although_others_keep_lists_in_progress() {
     run(async {
@@ -255,7 +256,7 @@ fn pods_that_were_shown_long_ago_are_shown_again_although_others_keep_lists_in_p
         let (found, mut lists) = (failed.clone(), 0);
         let api = TestApi::new(move |method, uri| match method {
             "GET" if uri.contains("own+in") => {
-                // The first is for pods to adopt. The next is in progress for good.
+                // The first is for pods to adopt. The next one never ends.
                 lists += 1;
                 if lists == 1 { list(100, &[]) } else { None }
             }

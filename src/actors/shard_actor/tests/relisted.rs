@@ -1,11 +1,13 @@
-//! Jobs whose status somebody else has written: they are shown their pods as they are now, and no other Job notices.
+//! Jobs whose status another writer has changed: they are shown their pods as they are now, and no
+//! other Job notices.
 
 use super::*;
 
 /// The lists and watches of the shard.
 const OF_SHARD: &[&str] = &["GET /api/v1/pods?labelSelector=batch.kubernetes.io%2Fcontroller-uid&watch=true"];
 
-/// The Job `j`, which wants three pods, one at a time, as somebody has written it: of which so many have succeeded.
+/// The Job `j`, as another writer has left it: it wants three pods, one at a time, and this many have
+/// succeeded.
 fn written(version: u64, succeeded: u64) -> Value {
     let mut job = job("j", up_to_date(succeeded));
     job["spec"]["completions"] = 3.into();
@@ -54,7 +56,7 @@ fn foreign_statuses_of_one_job_take_no_pods_from_another() {
     }
 }
 
-/// The watch has yet to show that it has ended, as a change or in a list.
+/// The watch has not shown that it has ended, as a change or in a list.
 #[test]
 fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
     for late in ["change", "list"] {
@@ -86,7 +88,8 @@ fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
     }
 }
 
-/// It becomes known late, and the watch of pods has yet to show that the pods are counted which its status counts.
+/// It becomes known late, and the watch of pods has not shown that the pods are counted which its
+/// status counts.
 #[test]
 fn a_job_that_somebody_else_has_managed_unseen_counts_no_pods_from_an_older_view() {
     for (listing, version, doubted) in [(false, 202, true), (true, 202, true), (false, 95, false)] {
@@ -124,7 +127,7 @@ fn a_job_that_somebody_else_has_managed_unseen_counts_no_pods_from_an_older_view
     }
 }
 
-/// While the shard's watch was cut, somebody has changed the pod's label, and its owner was taken off.
+/// While the shard's watch was cut, the pod's label was changed, and its owner was taken off.
 #[test]
 fn a_pod_with_another_label_and_without_controller_is_adopted_if_its_job_exists() {
     for (own, exists) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -199,7 +202,7 @@ fn a_pod_that_waits_for_its_job_is_forgotten_when_a_list_does_not_show_it() {
     }
 }
 
-/// The watch has yet to show that it has lost its label, and that it has ended.
+/// The watch has not shown that it has lost its label, and that it has ended.
 #[test]
 fn a_pod_with_another_label_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
     run(async {
@@ -225,8 +228,8 @@ fn a_pod_with_another_label_that_somebody_else_has_counted_is_not_counted_from_a
     });
 }
 
-/// The label of a failed pod was changed and put back. A list that was made for its Job shows it as it is, before or after the
-/// watch, which is behind, shows that it had left.
+/// The label of a failed pod was changed and put back. A list for its Job shows the pod as it is,
+/// before or after the late watch shows that it had left.
 #[test]
 fn a_pod_that_a_list_shows_with_its_label_again_is_not_forgotten_for_what_the_watch_shows_later() {
     for list_is_first in [true, false] {
@@ -263,8 +266,8 @@ fn a_pod_that_a_list_shows_with_its_label_again_is_not_forgotten_for_what_the_wa
     }
 }
 
-/// Somebody has taken its finalizer off, changed its label, and put that back. The list shows it before the watch, which is
-/// behind, shows that it had left. Then another controller takes it.
+/// Its finalizer was taken off, and its label was changed and put back. The list shows it before the
+/// watch, which is behind, shows that it had left. Then another controller takes it.
 #[test]
 fn a_running_pod_that_a_list_shows_with_its_label_again_stays_with_its_job_until_that_loses_it() {
     run(async {

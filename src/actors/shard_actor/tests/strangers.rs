@@ -16,7 +16,7 @@ pub(super) fn job_of(shard: u32) -> String {
     (0..).map(|number| format!("j{number}")).find(|uid| two().shard_of(uid) == ShardId(shard)).unwrap()
 }
 
-/// This one of two shards.
+/// Starts this shard, of two.
 pub(super) async fn of_two(id: ShardId, api: &TestApi, jobs: &[Value], pods: Vec<Value>) -> Shard {
     let cx = replica_with(api, BUILT_IN_CONTROLLER, |config| config.shards = two());
     Shard::start_as(id, cx, Fence::unlimited(), jobs, pods).await
@@ -155,7 +155,7 @@ fn a_pod_whose_label_names_no_shard_or_its_jobs_keeps_it() {
     }
 }
 
-/// A webhook changes it back, for ever.
+/// A webhook changes it back, forever.
 #[test]
 fn a_pod_that_comes_back_is_labelled_with_pauses() {
     run(async {
@@ -201,7 +201,7 @@ fn a_refused_label_is_tried_with_pauses_until_the_pod_is_another_jobs_or_gone() 
     }
 }
 
-/// Its Job's shard may not see it, and nobody could delete it.
+/// Its Job's shard may not see it, and it could not be deleted.
 #[test]
 fn a_pod_that_is_refused_its_label_is_released_with_its_job() {
     for deleting in [false, true] {
@@ -241,7 +241,7 @@ fn a_pod_in_a_live_list_that_its_label_hides_is_read_for_its_job() {
             "GET" if uri.contains("/jobs/") => Some((200, owner.clone())),
             _ => None,
         });
-        // Its status tells of a second pod.
+        // Its status counts a second pod.
         let mut known = job(&ours, json!({"active": 2}));
         known["spec"]["parallelism"] = 2.into();
         known["spec"]["completions"] = 2.into();

@@ -11,7 +11,7 @@ fn name_at(index: Option<u32>, number: u32, attempt: u32) -> String {
     pod_name("j", "j", index, Place { number, attempt })
 }
 
-/// An ended pod of `j` at a place, as somebody has created it: without our finalizer.
+/// An ended pod of `j` at a place, created by hand: without our finalizer.
 fn made_by_hand(name: &str, place: &str) -> Value {
     let mut pod = labelled(at(90, "Failed", pod(name, "j")));
     pod["metadata"]["annotations"] =
@@ -51,7 +51,7 @@ fn a_place_that_leaves_no_name_stops_no_job() {
     });
 }
 
-/// Whatever is asked for, an ended pod of the Job has that name, and no list shows it.
+/// An ended pod of the Job has every requested name, and no list shows it.
 #[test]
 fn an_api_server_that_finds_ended_pods_for_ever_is_asked_with_pauses() {
     run(async {

@@ -1,4 +1,4 @@
-//! What the author of a pod writes about a Job of somebody else, and about Jobs that cannot exist.
+//! The claims of a pod's author about Jobs of others, and about Jobs that cannot exist.
 
 use super::*;
 
@@ -95,7 +95,7 @@ fn a_pod_of_another_namespace_without_the_label_of_a_shard_is_given_to_no_job() 
     });
 }
 
-/// No request is sent to find out what cannot exist.
+/// No request is sent for a Job that cannot exist.
 #[test]
 fn a_job_that_cannot_exist_is_not_looked_for() {
     for name in ["?watch=1&n=1", "?n=1", "../pods/own", "%2e%2e", &*"a".repeat(1_300_000)] {

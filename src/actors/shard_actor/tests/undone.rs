@@ -1,5 +1,5 @@
-//! A webhook that admits what we write and undoes it. Each time it also writes something of its own, so the watch shows
-//! a change.
+//! A webhook that admits our writes and undoes them. Each time it also writes something of its own, so the
+//! watch shows a change.
 
 use super::*;
 
@@ -10,7 +10,7 @@ const LATENCY: Duration = Duration::from_millis(10);
 /// Most writes in that time: at once, and after pauses that double from half a second on.
 const MOST: usize = 9;
 
-/// The pod `p` without controller, after so many patches.
+/// The pod `p` without controller, after this many patches.
 fn orphan(patches: u64) -> Value {
     let mut orphan = labelled(at(100 + patches, "Running", pod("p", "j")));
     orphan["metadata"]["ownerReferences"] = json!([]);
@@ -124,7 +124,8 @@ fn releases_that_go_on_keep_no_readings_of_their_job() {
     });
 }
 
-/// One Job adopts the pod, the webhook gives it to another that does not select it, and that one releases it.
+/// The first Job adopts the pod, the webhook gives it to another that does not select it, and that Job
+/// releases it.
 #[test]
 fn a_pod_that_a_webhook_moves_between_jobs_is_adopted_with_pauses() {
     run(async {

@@ -48,7 +48,7 @@ fn a_shard_without_such_jobs_does_not_watch_unlabelled_pods() {
     });
 }
 
-/// One watch has come as far as the Job's own list, the other has not.
+/// The first watch has come as far as the Job's own list, the other has not.
 #[test]
 fn a_pod_that_is_counted_is_not_counted_again_from_a_watch_that_is_behind() {
     for anew in [false, true] {
@@ -73,7 +73,7 @@ fn a_pod_that_is_counted_is_not_counted_again_from_a_watch_that_is_behind() {
             shard.brought(UNLABELLED, vec![applied(&running)]).await;
             sleep(4 * SOON).await;
             later.store(1, Ordering::Relaxed);
-            // Somebody else has counted it.
+            // Another writer has counted it.
             shard.job(&known(202, 1)).await;
             sleep(4 * SOON).await;
             let lists = api.count(&["own+in"]);
@@ -184,7 +184,7 @@ impl Handler<State> for ShardActor {
     }
 }
 
-/// Nothing else happens in the shard for long.
+/// The shard has no other events for a long time.
 #[test]
 fn pods_that_are_done_are_not_remembered_for_good() {
     run(async {

@@ -5,7 +5,8 @@ use super::*;
 /// The removal of our finalizer.
 const RELEASE: &[&str] = &["PATCH", "/pods/p", "deleteFromPrimitiveList"];
 
-/// The pod `p` without owner, and with no label but that of the shard: what a Job with a selector of its own leaves behind.
+/// The pod `p` without owner, and with only the label of the shard, as a Job with a
+/// selector of its own leaves it behind.
 fn left_behind() -> Value {
     let mut pod = pod("p", "j");
     pod["metadata"]["ownerReferences"] = json!([]);
@@ -13,7 +14,7 @@ fn left_behind() -> Value {
     labelled(pod)
 }
 
-/// The Job, in a completion mode that nobody knows.
+/// The Job, in an unknown completion mode.
 fn odd(mut job: Value) -> Value {
     job["spec"]["completionMode"] = "Odd".into();
     job
@@ -66,7 +67,7 @@ fn a_pod_that_leaves_the_watch_before_it_can_be_gone_is_read() {
     }
 }
 
-/// Somebody has taken the labels off by which a watch finds it and its Job selects it.
+/// The pod has lost the labels by which a watch finds it and its Job selects it.
 #[test]
 fn a_pod_that_is_still_there_without_its_labels_is_let_go() {
     run(async {
@@ -107,7 +108,7 @@ fn a_job_that_a_live_read_shows_in_an_unknown_mode_neither_adopts_nor_lets_go() 
     });
 }
 
-/// Somebody else has counted a pod. What the Job knew of its status is older than that.
+/// Another writer has counted a pod. The Job's known status is older than that.
 #[test]
 fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
     run(async {
@@ -140,7 +141,7 @@ fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
     });
 }
 
-/// Live lists go by labels, and somebody has taken those off.
+/// Live lists go by labels, and the pod has lost them.
 #[test]
 fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_lists_show() {
     run(async {
@@ -172,7 +173,8 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
     });
 }
 
-/// The Job that waited for it must not wait any longer, unless what shows that is older.
+/// The Job that waited for it must not wait any longer, unless the reading that shows
+/// that is older.
 #[test]
 fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
     let of = |version, job: &str| labelled(at(version, "Running", pod("p", job)));

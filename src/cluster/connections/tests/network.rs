@@ -1,4 +1,4 @@
-//! What stands between a client and a server: proxies, and connections that have died.
+//! The network between a client and a server: proxies, and connections that have died.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::server::Authority;
 
-/// Forwards connections until they are killed. Of those, the first that is used is reset, and the others take
-/// requests without a word, as the system does on both sides of a router that has forgotten them.
+/// Forwards connections until they are killed. The first killed connection that is used is reset. The others
+/// accept requests without a word, as the system does on both sides of a router that has forgotten them.
 pub(super) struct Dead {
     address: SocketAddr,
     state: Arc<State>,
@@ -82,7 +82,7 @@ async fn forward(client: TcpStream, server: SocketAddr, number: usize, state: Ar
     }
 }
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Speaks {
     Http,
@@ -93,7 +93,7 @@ pub(super) enum Speaks {
     Nothing,
 }
 
-/// A proxy that leads to one server, whatever it is asked for.
+/// A proxy that leads to one server, for every requested host.
 pub(super) struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Barrier, broadcast, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// The name in the server's certificates. Nobody resolves it.
+/// The name in the server's certificates. The name is never resolved.
 pub(super) const HOST: &str = "api.cluster.invalid";
 
 /// An authority for certificates.
@@ -86,7 +86,7 @@ struct Admitted {
 
 struct Rules {
     admitted: Mutex<Admitted>,
-    /// Of the last connection.
+    /// The client certificate of the last connection.
     seen: Mutex<Option<CertificateDer<'static>>>,
     said: broadcast::Sender<&'static str>,
     /// Idle connections of before end.
@@ -143,12 +143,12 @@ impl Server {
         self.tls.send_replace(Some(authority.server()));
     }
 
-    /// Ends connections on which no answer is under way.
+    /// Ends connections on which no answer is in flight.
     pub(super) fn close_idle(&self) {
         self.rules.close.send_modify(|number| *number += 1);
     }
 
-    /// Everybody else gets a 401 from now on, on connections of before as well.
+    /// All other clients get a 401 from now on, on existing connections as well.
     pub(super) fn admit_certificate(&self, client: &Client) {
         self.rules.admitted.lock().unwrap().certificate = Some(client.der.clone());
     }

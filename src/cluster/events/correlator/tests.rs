@@ -77,7 +77,8 @@ fn the_memory_of_many_namespaces_is_limited_too() {
     }
 }
 
-/// The writes of all Events that wait, as (object, Events covered), the first of which is under way since before.
+/// The writes of all Events that wait, as (object, Events covered), the first of which is
+/// in flight since before.
 fn writes(correlator: &mut EventCorrelator, first: Option<EventWrite>) -> Vec<(Uid, usize)> {
     let (mut written, mut under_way, now) = (Vec::new(), first, Instant::now());
     while let Some(write) = under_way.take().or_else(|| correlator.next_write(now)) {
@@ -106,7 +107,8 @@ fn where_many_wait_an_object_costs_a_few_writes() {
     }
 }
 
-/// A correlator with a write under way, and so many that wait, of as many objects, that similar ones are combined.
+/// A correlator with a write in flight and a backlog of as many objects that similar
+/// Events are combined.
 fn backlog() -> (EventCorrelator, Option<EventWrite>) {
     let mut correlator = correlator();
     correlator.encoding = Encoding::Json;

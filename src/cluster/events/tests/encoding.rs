@@ -71,7 +71,7 @@ async fn events_that_were_under_way_in_protobuf_are_repeated_once_each() {
     assert_eq!(bench.store.stored().len(), 20);
 }
 
-/// What was read would be refused in any encoding.
+/// Content that was read would be refused in any encoding.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_the_content_is_not_repeated() {
     let bench = bench();

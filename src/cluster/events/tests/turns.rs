@@ -195,7 +195,7 @@ async fn a_webhook_that_hangs_holds_up_no_events_of_other_namespaces_for_long() 
     assert_eq!(bench.store.stored().len(), 30);
 }
 
-/// A webhook that is slow, and does not refuse, is no reason to think that all Events take so long.
+/// If a webhook is slow and does not refuse, other Events need not be as slow.
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_is_slow_holds_up_no_events_of_other_namespaces_for_long() {
     let mut turns = Turns::default();
@@ -219,7 +219,7 @@ async fn a_webhook_that_is_slow_holds_up_no_events_of_other_namespaces_for_long(
     }
 }
 
-/// client-go would have one under way.
+/// client-go would have one in flight.
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_slow_for_all_namespaces_has_one_or_two_normal_events_under_way() {
     let bench = bench_with(Duration::from_secs(4));
@@ -234,7 +234,7 @@ async fn an_api_server_that_is_slow_for_all_namespaces_has_one_or_two_normal_eve
     assert!(bench.store.most_under_way("Created") <= 2, "{}", bench.store.most_under_way("Created"));
 }
 
-/// A stop waits for what reports failures and ends, and not for long for what only informs.
+/// A stop waits for reports of failures and ends, and not for long for Events that only inform.
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_reports() {
     let (bench, began) = (bench_with(Duration::from_millis(900)), Instant::now());
@@ -267,7 +267,7 @@ async fn events_wait_as_long_as_a_busy_api_server_asks() {
         bench.recorder.flush().await;
         assert_eq!(bench.store.stored().len(), stored, "{kind:?}");
     }
-    // Those that had left or had their turn before the first was refused.
+    // Seven had left or had their turn before the first was refused.
     let bench = bench();
     *bench.store.retry_after.lock().unwrap() = Some(20);
     bench.store.refusals.lock().unwrap().extend(vec![429; 7]);

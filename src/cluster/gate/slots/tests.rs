@@ -71,7 +71,7 @@ async fn nobody_holds_all_slots() {
     }
 }
 
-/// In all windows but the smallest two, and whatever hangs.
+/// This holds in all windows except the smallest two.
 #[tokio::test(start_paused = true)]
 async fn events_that_hang_leave_room_for_creations_and_for_each_other() {
     use Priority::*;
@@ -110,7 +110,7 @@ async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
     assert_eq!(rounds, [8, 16, 32, 63, 119, 223]);
 }
 
-/// What the API server has no time for, but not what a webhook refuses.
+/// Progress gives way to creations that wait for the API server, but not to creations that a webhook refuses.
 #[tokio::test]
 async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() {
     let mut slots = wide_open();
@@ -233,7 +233,7 @@ async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
     assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
 }
 
-/// What ends Jobs comes first.
+/// Writes that end Jobs come first.
 #[tokio::test(start_paused = true)]
 async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
     let mut slots = Slots::new(LIMITS);
@@ -261,7 +261,7 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
             "a round of failures is enough"
         );
         assert_eq!(fill(&mut slots, "a", Priority::Finalizer).len(), 6, "another lane of it");
-        // It is forgotten once it has been quiet for a while.
+        // A namespace is forgotten once it has been quiet for a while.
         let mut slots = Slots::new(LIMITS);
         let held = fill(&mut slots, "a", Priority::Create);
         end_all(&mut slots, held, signal);
@@ -343,7 +343,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
 }
 
 proptest! {
-    /// Whatever happens, bounds hold, and a slot that is given back is free again.
+    /// Bounds always hold, and a slot that is given back is free again.
     #[test]
     fn bounds_hold_and_no_slot_is_lost(
         steps in prop::collection::vec((0..4usize, 0..Priority::ALL.len(), 0..6u8), 0..400),

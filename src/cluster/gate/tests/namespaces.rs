@@ -1,4 +1,4 @@
-//! What the writes of one namespace do to those of others.
+//! The effect of one namespace's writes on those of others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -202,7 +202,7 @@ async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
         let _bad = ["bad-1", "bad-2", "bad-3"]
             .map(|name| world.clients(300, Priority::Create, &create_in(name, "x")));
         let mut times = Vec::new();
-        // Somebody who writes now and then.
+        // A client that writes now and then.
         for _ in 0..400 {
             sleep(ms(170)).await;
             let sent = Instant::now();
@@ -216,7 +216,8 @@ async fn namespaces_whose_calls_are_held_up_leave_the_slots_to_others() {
     }
 }
 
-/// What only shows progress leaves though its creations hang and hold all that they may, and though nothing else happens.
+/// Statuses that only show progress leave, although the creations hang and hold all slots that they may,
+/// and although nothing else happens.
 #[tokio::test(start_paused = true)]
 async fn a_namespace_whose_creations_hang_shows_its_progress() {
     let hangs_from = Instant::now() + ms(500);
@@ -263,7 +264,7 @@ async fn the_writes_of_a_namespace_that_wait_are_bounded_however_many_jobs_it_ha
     }
 }
 
-/// Where one namespace has many Jobs and many others have one each, they are no more than they are.
+/// A namespace has many Jobs, and many others have one each: only the existing Jobs count.
 #[tokio::test(start_paused = true)]
 async fn the_pace_counts_no_more_jobs_than_there_are() {
     let config = GateConfig { qps: 50, ..GateConfig::default() };
@@ -299,7 +300,7 @@ async fn failures_count_for_all_when_most_namespaces_have_them() {
         failed.store(1, Ordering::Relaxed);
         for _ in 0..10 {
             for namespace in ["d", "a", "b", "c"] {
-                // What fails once is not sent again here.
+                // A write that fails once is not sent again here.
                 let write = create_in(namespace, "x");
                 drop(world.gate.submit(order(Priority::Create, namespace), write).await);
             }
@@ -338,7 +339,7 @@ fn refusing(refusals: usize, of: &'static str) -> World {
     })
 }
 
-/// Where priority and fairness queues requests by namespace, one is refused while others are served.
+/// If priority and fairness queues requests by namespace, one is refused while others are served.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_pauses_alone() {
     let world = refusing(1, "/bad/");

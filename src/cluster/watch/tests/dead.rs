@@ -62,7 +62,7 @@ async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
     for (changes, _) in &mut watches {
         until_shown(changes, "synced").await;
     }
-    // Another watch, as that of Leases, shows what is newer.
+    // Another watch, as that of Leases, shows a newer version.
     vigil.newest().saw(7);
     let began = Instant::now();
     for (changes, _) in &mut watches {
@@ -105,7 +105,8 @@ async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_s
     assert!(!vigil.has_suspected(), "what is new was not withheld");
 }
 
-/// Else every watch would be opened again and again, until the versions are where they were.
+/// Otherwise every watch would be opened again and again, until the versions are where they
+/// were.
 #[tokio::test(start_paused = true)]
 async fn an_event_of_another_history_is_no_sign_of_death() {
     let vigil = Vigil::default();

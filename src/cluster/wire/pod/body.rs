@@ -21,8 +21,8 @@ use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
 
-/// Most memory, in bytes, for the conditions and the failures of containers that are kept of a pod: those of 70 containers with
-/// the longest names, and the conditions that Kubernetes sets.
+/// Most memory, in bytes, for a pod's conditions and failures of containers. It suffices for 70 containers
+/// with the longest names, and the conditions that Kubernetes sets.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// The length to which names of containers are cut, in bytes. A rule names a container of the template, of which no API server
 /// accepts a name of more than 63 bytes. So no rule names one that was cut.
@@ -211,8 +211,8 @@ fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// The room for what is kept of a status. Anybody with the right to write one may give a pod any number of containers and
-/// conditions, with names of any length.
+/// The room for the kept part of a status. Every client with the right to write one may give a pod any
+/// number of containers and conditions, with names of any length.
 struct Room(usize);
 
 impl Room {
@@ -316,8 +316,9 @@ impl<'a> WireStatus<'a> {
         }
     }
 
-    /// What a pod failure policy could name of the pod: no success, nothing twice, no more than any rule could match, and no
-    /// more than there is room for. Conditions come first: they are few, unless somebody has written them to fill the room.
+    /// The parts of the pod that a pod failure policy could name. Successes and duplicates are left out, and
+    /// so are parts that no rule could match or that have no room. Conditions come first: they are few,
+    /// unless an author has written them to fill the room.
     pub(super) fn outcome(&self) -> Outcome {
         let mut room = Room(KEPT_BYTES);
         let conditions = self

@@ -161,7 +161,7 @@ fn encode(status: &JobStatus) -> Value {
     merged(json!({}), patch(&JobStatus::default(), status)["status"].clone())
 }
 
-/// What the API server makes of a strategic merge patch of a status.
+/// Applies a strategic merge patch of a status, as the API server does.
 fn merged(mut stored: Value, mut patch: Value) -> Value {
     if let Some(Value::Array(patches)) = patch.get_mut("conditions") {
         let (deleted, added): (Vec<Value>, Vec<Value>) =
@@ -176,7 +176,7 @@ fn merged(mut stored: Value, mut patch: Value) -> Value {
             patch["conditions"] = Value::Null;
         }
     }
-    // But for lists with a merge key, which only conditions have, it is a JSON merge patch.
+    // Only conditions have a merge key. The rest is a JSON merge patch.
     json_patch::merge(&mut stored, &patch);
     stored
 }

@@ -211,7 +211,7 @@ impl World {
     }
 
     /// Ends all faults, removes all work, so that no shards move because of it, and makes sure that a replica
-    /// is alive. Of several processes with one name, only the last is kept, as an operator would see to.
+    /// is alive. If several processes have one name, only the last is kept, as an operator would ensure.
     fn calm(&mut self) -> Checked {
         self.network = Network::HEALTHY;
         self.loads.clear();
