@@ -18,7 +18,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// Longest message of an event, in bytes: it may quote what an author has written.
 const MESSAGE_MAX: usize = 1024;
 
-/// Whether an event tells of trouble.
+/// An event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum EventType {
     Normal,
@@ -40,7 +40,7 @@ type Content = (String, EventType, &'static str, String);
 /// Writes the events of one controller. Losing one is harmless.
 pub(super) struct Events {
     component: &'static str,
-    /// Where an event is that said the same.
+    /// The keys of written events, by their contents.
     written: HashMap<Content, Key>,
 }
 
@@ -49,7 +49,7 @@ impl Events {
         Self { component, written: HashMap::new() }
     }
 
-    /// Writes an event about an object, or counts the same one once more.
+    /// Writes an event about an object. If it has been written before, raises its count.
     pub(super) fn record(
         &mut self,
         server: &Server,

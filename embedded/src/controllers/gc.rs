@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::verbs::delete::{self, FOREGROUND, ORPHAN};
 use crate::verbs::{Writer, update};
 
-/// Kinds that neither own nor have owners. They change often, so their changes are skipped.
+/// Kinds that neither own nor have owners. Their many changes are skipped.
 const IGNORED: &[&str] = &["events", "leases"];
 
 /// The name of this controller in the log.
@@ -107,8 +107,8 @@ impl Collector {
         let owners = self.owners(uid);
         self.graph.remove(uid);
         self.due.extend(owners);
-        // Dependents with the most owners come first. They are processed while their other owners, which may
-        // be deleted next, still exist, as with the many parallel workers of Kubernetes.
+        // Dependents with the most owners come first. Their other owners may be deleted next, and still exist
+        // when such a dependent is processed. The many parallel workers of Kubernetes have the same effect.
         let mut dependents: Vec<Uid> = self.graph.dependents(uid).cloned().collect();
         dependents
             .sort_by_key(|uid| Reverse(self.graph.get(uid).map(|node| node.object.header.owners.len())));
@@ -219,7 +219,7 @@ impl Collector {
         };
         let namespace = (!current.header.namespace.is_empty()).then_some(&*current.header.namespace);
         let key = object::key(namespace, &current.header.name);
-        // Refused only if the object has changed. That change is queued by its own event.
+        // Refused only if the object has changed. The event of that change queues the object.
         let _ = delete::remove(&self.server, resource, &key, &options);
     }
 

@@ -1,5 +1,5 @@
-//! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller, the CronJob controller, and what
-//! keeps the objects that every cluster has.
+//! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller and the CronJob
+//! controller. Another one keeps the objects that every cluster has.
 
 mod cronjobs;
 mod events;
@@ -20,10 +20,11 @@ use super::server::Server;
 
 pub(crate) use system_objects::{ROOT_CERTIFICATES, SystemObjects};
 
-/// The field manager of what controllers write.
+/// The field manager of writes by controllers.
 const MANAGER: &str = "kube-controller-manager";
 
-/// Starts the garbage collector, the namespace controller and the CronJob controller, which stop with the server.
+/// Starts the garbage collector, the namespace controller and the CronJob controller, which stop with the
+/// server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
     let (stop, owned) = (server.stop.clone(), Arc::clone(server));
     tasks.spawn(supervise("the garbage collector", stop.clone(), move || gc::run(Arc::clone(&owned))));

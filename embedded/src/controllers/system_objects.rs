@@ -1,5 +1,6 @@
-//! The objects that every cluster has: the Service `kubernetes` and, in each namespace, the ServiceAccount `default` and
-//! the ConfigMap `kube-root-ca.crt`. A deleted one is created again, and a changed one gets its contents back.
+//! The objects that every cluster has: the Service `kubernetes` and, in each namespace, the ServiceAccount
+//! `default` and the ConfigMap `kube-root-ca.crt`. A deleted object is created again, and a changed object
+//! gets its contents back.
 //!
 //! In Kubernetes, kube-apiserver keeps the Service, and kube-controller-manager the others.
 
@@ -23,17 +24,17 @@ use crate::verbs::{Writer, create, update};
 const NAMESPACES: &str = "namespaces";
 const API_SERVER: &str = "kube-apiserver";
 
-/// The name of the ConfigMap with the authority that vouches for the API server.
+/// The name of the ConfigMap with the API server's certificate authority.
 pub(crate) const ROOT_CERTIFICATES: &str = "kube-root-ca.crt";
 
-/// One object that every cluster has.
+/// An object that every cluster has.
 struct SystemObject {
     resource: &'static Resource,
     /// The only namespace that has it; `None` if each has one.
     namespace: Option<&'static str>,
     /// The object as it is created.
     object: Value,
-    /// The field with its contents, which changes do not last in.
+    /// The field with its contents, in which changes are reverted.
     contents: Option<&'static str>,
     /// The field manager of its writes.
     manager: &'static str,
@@ -43,8 +44,7 @@ struct SystemObject {
 pub(crate) struct SystemObjects(Vec<SystemObject>);
 
 impl SystemObjects {
-    /// The objects of a cluster with this API server. Without `controllers` there are only those that kube-apiserver
-    /// itself keeps.
+    /// The objects of a cluster with this API server. Without `controllers`, only those of kube-apiserver.
     pub(crate) fn new(endpoint: &Endpoint, controllers: bool) -> Self {
         let authority = endpoint.authority();
         let mut objects = vec![SystemObject::kubernetes_service(endpoint.address(), authority.is_some())];
@@ -70,7 +70,8 @@ impl SystemObjects {
             let here = self.0.iter().filter(|one| active && one.namespace.is_none_or(|only| only == *name));
             for one in here {
                 if let Err(error) = one.ensure(server, name) {
-                    // Somebody else came first, or the namespace is about to go: a change that follows tells.
+                    // Another write came first, or the namespace begins to terminate. The event of that
+                    // change is next.
                     tracing::debug!(error = %error.message, namespace = name, kind = one.resource.kind, "not kept");
                 }
             }
@@ -85,7 +86,7 @@ impl SystemObjects {
         while let Some((plural, event)) = feed.next().await {
             let objects: Vec<Arc<Object>> = match event {
                 TableEvent::Changes(changes) => changes.into_iter().map(|change| change.new).collect(),
-                // A deletion may be among what was missed.
+                // A deletion may be among the missed changes.
                 TableEvent::Relisted(_) => {
                     self.ensure(&server);
                     continue;
@@ -108,8 +109,8 @@ impl SystemObjects {
 }
 
 impl SystemObject {
-    /// The Service through which pods find the API server. There is no network of Services, so its address and port
-    /// are the server's own.
+    /// The Service through which pods find the API server. There is no network of Services, so its address
+    /// and port are the server's own.
     fn kubernetes_service(address: SocketAddr, tls: bool) -> Option<Self> {
         let (ip, port) = (address.ip().to_string(), address.port());
         let name = if tls { "https" } else { "http" };
@@ -129,7 +130,7 @@ impl SystemObject {
         Self::new("serviceaccounts", json!({"metadata": {"name": "default"}}), MANAGER)
     }
 
-    /// The authority that vouches for the API server; empty if it speaks no TLS.
+    /// The ConfigMap with the API server's certificate authority, which is empty without TLS.
     fn root_certificates(authority: &str) -> Option<Self> {
         let description = "Certificate authority of the API server";
         let map = json!({

@@ -1,7 +1,8 @@
-//! The CronJob controller: starts the Jobs of CronJobs when they are due, and deletes the oldest of those that have ended.
+//! The CronJob controller: starts the Jobs of CronJobs when they are due, and deletes the oldest Jobs that
+//! have ended.
 //!
-//! It looks at a CronJob whenever that or one of its Jobs changes, and at the time of its next Job. Each look reads the store itself,
-//! so nothing is known that is not so any more.
+//! The controller looks at a CronJob whenever the CronJob or one of its Jobs changes, and when the next Job
+//! is due. Each look reads the store, so its objects are never stale.
 
 mod starts;
 mod sync;
@@ -29,7 +30,8 @@ const JOBS: &str = "jobs";
 const NAME: &str = "the CronJob controller";
 /// The component that events name.
 const COMPONENT: &str = "cronjob-controller";
-/// Longest sleep while a Job is to be started. The clock may be set, and timers stand still while a laptop sleeps.
+/// Longest sleep while a Job is to be started. The clock may be set, and timers stand still while a laptop
+/// sleeps.
 const SLEEP_MAX: Duration = Duration::from_secs(10);
 
 /// The uid of a CronJob.
@@ -54,7 +56,7 @@ pub(super) async fn run(server: Arc<Server>) {
     }
 }
 
-/// Sleeps for as long; for ever without a time.
+/// Sleeps for this time; without one, for ever.
 async fn sleep(time: Option<Duration>) {
     match time {
         Some(time) => tokio::time::sleep(time.min(SLEEP_MAX)).await,
@@ -68,7 +70,7 @@ struct Controller {
     keys: HashMap<Uid, Key>,
     /// When to look at a CronJob.
     due: HashMap<Key, Timestamp>,
-    /// The delays of CronJobs at which the last look has failed.
+    /// The backoff of CronJobs whose last look has failed.
     retries: HashMap<Key, ExponentialBackoff>,
     memory: Memory,
 }
@@ -76,9 +78,9 @@ struct Controller {
 /// The memory between two looks.
 struct Memory {
     events: Events,
-    /// The start of each CronJob that was passed over last, so that this is told once.
+    /// The start of each CronJob that was passed over last, so that events report it once.
     passed_over: HashMap<Uid, Timestamp>,
-    /// The time at which a CronJob got another schedule. Earlier times of that schedule are not missed.
+    /// The time at which a CronJob got another schedule. Earlier times of the new schedule are not missed.
     rescheduled: HashMap<Uid, Timestamp>,
 }
 
@@ -93,7 +95,7 @@ impl Controller {
     fn next_look(&self) -> Option<Duration> {
         let next = self.due.values().min()?;
         let time = next.duration_since(self.server.now()).max(SignedDuration::ZERO);
-        // Half a millisecond early would be a look for nothing.
+        // If the timer fired half a millisecond early, the look would find nothing due.
         Some(time.unsigned_abs() + Duration::from_millis(1))
     }
 
@@ -184,7 +186,7 @@ impl Controller {
     }
 }
 
-/// Notes that a CronJob is to be looked at, unless that is to happen earlier.
+/// Schedules a look at a CronJob, unless an earlier one is scheduled.
 fn make_due(due: &mut HashMap<Key, Timestamp>, key: &Key, at: Timestamp) {
     let known = due.entry(Arc::clone(key)).or_insert(at);
     *known = at.min(*known);

@@ -6,22 +6,22 @@ use jiff::tz::TimeZone;
 use crate::rules::cron_schedule::CronSchedule;
 use crate::time::seconds_after;
 
-/// More starts than these without a Job are a sign that a clock is wrong.
+/// If more starts than this are without a Job, a clock is probably wrong.
 const MISSED_MAX: usize = 100;
 
 /// The starts of a CronJob around now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Starts {
-    /// The last one that is due. Those before it are left out.
+    /// The last start that is due. Earlier ones are left out.
     pub(super) latest: Option<Timestamp>,
-    /// The first one that is not due yet.
+    /// The first start that is not due yet.
     pub(super) next: Option<Timestamp>,
     /// Whether too many are due.
     pub(super) many: bool,
 }
 
 impl Starts {
-    /// The starts after `since`. Those that missed their deadline, in seconds, do not count as many.
+    /// The starts after `since`. Starts that missed their deadline, in seconds, do not count for `many`.
     pub(super) fn of(
         schedule: &CronSchedule,
         zone: &TimeZone,

@@ -43,8 +43,8 @@ impl From<ApiError> for LookError {
     }
 }
 
-/// Brings a CronJob up to date: deletes old Jobs, records in its status what became of the others, and starts the Job that is due.
-/// Returns the time of the next one.
+/// Brings a CronJob up to date: deletes old Jobs, records the state of the others in its status, and starts
+/// the Job that is due. Returns the time of the next Job.
 pub(super) fn look(server: &Server, key: &str, memory: &mut Memory) -> Result<Option<Timestamp>, LookError> {
     let resource = resources::stored(CRON_JOBS).ok_or(LookError::NotServed)?;
     let Some(stored) = server.table(resource).get(key) else { return Ok(None) };
@@ -138,7 +138,7 @@ impl Look<'_> {
                 jobs.iter().filter(|job| !job.is_deleting && job.end == Some(end)).collect();
             ended.sort_by(|one, other| one.age().cmp(&other.age()));
             for job in ended.iter().take(ended.len().saturating_sub(limit)) {
-                // An event tells of a failure.
+                // If the deletion fails, an event reports it.
                 let _ = self.delete(job.reference.clone());
             }
         }
@@ -261,7 +261,7 @@ impl Look<'_> {
         }
     }
 
-    /// Whether a Job may start for this time. If not, an event says so, once.
+    /// Whether a Job may start for this time. If not, events report it once.
     fn may_start(&mut self, due: Timestamp, many: bool) -> bool {
         let uid = self.uid().into();
         let is_new = self.memory.passed_over.insert(uid, due) != Some(due);
@@ -290,7 +290,7 @@ impl Look<'_> {
         !waits
     }
 
-    /// The name of the Job of a time, so that there is one for each minute.
+    /// The name of the Job of a time, which is the same for all times of a minute.
     fn name_of_job(&self, due: Timestamp) -> String {
         format!("{}-{}", self.name(), due.as_second() / 60)
     }
@@ -320,7 +320,7 @@ impl Look<'_> {
                 match existing.map(|existing| existing.decode(self.jobs_kind)) {
                     // Created before the status could say so.
                     Some(existing) if self.controls(&existing) => existing,
-                    // It is somebody else's.
+                    // The existing Job has another owner, or is gone already.
                     _ => return Ok(()),
                 }
             }
@@ -363,7 +363,7 @@ impl Look<'_> {
         let written =
             update::modify(self.server, cron_jobs, &key.into(), Subresource::Status, writer, |old| {
                 let mut new = old.clone();
-                // Another one may have its name by now.
+                // Another CronJob may have its name by now.
                 if meta(old, "uid") == self.uid() {
                     new["status"] = status.clone();
                 }
@@ -403,7 +403,7 @@ impl ControlledJob {
         self.reference.name.as_deref().unwrap_or_default()
     }
 
-    /// The order from old to new. One that never began comes last.
+    /// The order from old to new. A Job that never started comes last.
     fn age(&self) -> (bool, Option<&Time>, &str) {
         (self.start.is_none(), self.start.as_ref(), self.name())
     }
@@ -423,7 +423,7 @@ fn reference(kind: &str, object: &Value) -> ObjectReference {
     }
 }
 
-/// Whether a refusal only says that the namespace is about to go, with all that is in it.
+/// Whether a creation was refused because the namespace is terminating.
 fn is_about_namespace(error: &ApiError) -> bool {
     let causes = error.details.as_ref().and_then(|details| details["causes"].as_array());
     causes.into_iter().flatten().any(|cause| cause["reason"] == "NamespaceTerminating")

@@ -51,10 +51,10 @@ impl World {
         world
     }
 
-    /// Waits until so much time has passed since the beginning, such as `3m20s`.
+    /// Waits until this much time has passed since the beginning, such as `3m20s`.
     async fn at(&self, time: &str) {
         let until = self.clock.start + humantime::parse_duration(time).unwrap();
-        // Half a second later everything has happened that was due.
+        // Half a second later, everything that was due has happened.
         tokio::time::sleep_until(until + Duration::from_millis(500)).await;
     }
 
@@ -95,7 +95,7 @@ impl World {
         page.items.iter().map(|object| object.decode(resource)).collect()
     }
 
-    /// The Jobs by their minutes since the beginning, `-` for one that is named otherwise.
+    /// The Jobs by their minutes since the beginning.
     fn jobs(&self) -> Vec<i64> {
         let minute = |job: &Value| {
             let name = object::meta(job, "name");
@@ -276,7 +276,7 @@ async fn jobs_that_still_run_are_joined_or_waited_for_or_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_due_after_a_suspension_starts_unless_it_is_too_late() {
-    // Deadline; the Jobs at once, and a minute later; misses that are told.
+    // Deadline; the Jobs at once, and a minute later; misses that events report.
     let cases = [
         (Value::Null, vec![10], vec![10, 11], 0),
         (json!(20), vec![10], vec![10, 11], 0),
@@ -304,7 +304,7 @@ async fn a_clock_that_is_set_forward_makes_a_job_due() {
     let world = World::start();
     world.cron_job("later", "50 * * * *", json!({}));
     world.at("1m").await;
-    // As after a night in which the machine slept: no timer has noticed that.
+    // After a night in which the machine slept, no timer has noticed the time.
     world.clock.ahead.store(49 * 60, Ordering::SeqCst);
     world.at("1m11s").await;
     assert_eq!(world.jobs(), [50]);
@@ -361,12 +361,12 @@ async fn a_job_that_was_created_before_is_taken_for_the_one_that_is_due() {
     world.at("1m").await;
     assert_eq!(world.active("twice"), [1]);
     assert_eq!(world.told("UnexpectedJob").len(), 1);
-    // One of somebody else is left alone.
+    // The Job of another owner is left alone.
     world.at("2m").await;
     assert_eq!(world.active("twice"), [1]);
     world.at("3m").await;
     assert_eq!(world.active("twice"), [1, 3]);
-    // One that somebody deletes is active no more.
+    // A Job that a user deletes is no longer active.
     world.delete(JOBS, &format!("twice-{}", FIRST_MINUTE + 3));
     world.at("3m10s").await;
     assert_eq!(world.active("twice"), [1]);
