@@ -10,10 +10,10 @@ use super::{Cause, Strategy, Subresource, names};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
-/// The mode that goes with no other.
+/// The access mode that excludes all others.
 const ONE_POD: &str = "ReadWriteOncePod";
 
-/// The rules of PersistentVolumeClaims, but for sources of their data.
+/// The rules of PersistentVolumeClaims, except those of data sources.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClaimStrategy;
 
@@ -48,7 +48,7 @@ impl Strategy for ClaimStrategy {
     }
 }
 
-/// What of a claim's spec stays as it is.
+/// The part of a claim's spec that an update cannot change.
 fn fixed(spec: &Value, old: &Value) -> Value {
     let mut fixed = spec.clone();
     if let Some(fields) = fixed.as_object_mut()
@@ -57,7 +57,7 @@ fn fixed(spec: &Value, old: &Value) -> Value {
         fields.remove("resources");
         fields.remove("volumeAttributesClassName");
     }
-    // The volume is named when the claim is bound.
+    // Binding sets the name of the volume.
     if let Some(fields) = fixed.as_object_mut()
         && old["spec"]["volumeName"].as_str().unwrap_or_default().is_empty()
     {
@@ -86,7 +86,7 @@ fn spec(causes: &mut Causes, spec: &Value) {
     let storage = resources.key("storage");
     match spec["resources"]["requests"]["storage"].as_str() {
         None => causes.required(&storage, ""),
-        // What is no quantity was refused before.
+        // A text that is no quantity was refused before.
         Some(given) => {
             if Quantity::parse(given).is_ok_and(|amount| !amount.is_positive()) {
                 causes.invalid_str(&storage, given, "must be greater than zero");

@@ -194,7 +194,7 @@ fn required_keys(causes: &mut Causes, secret: &Value) {
         "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
         "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
         "kubernetes.io/tls" => &["tls.crt", "tls.key"],
-        // One of both is enough.
+        // Either key is enough.
         "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
             &["username", "password"]
         }

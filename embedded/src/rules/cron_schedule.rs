@@ -1,8 +1,8 @@
 //! Schedules of CronJobs: the five fields of cron, and names such as `@daily`.
 //!
-//! Crates for cron expressions read another language. They take `7`, `L`, `W` and `#`, which Kubernetes refuses, they
-//! lack `@every`, and hours that a change of the clocks skips or repeats are theirs to choose. So schedules are read here, as
-//! Kubernetes reads them.
+//! Crates for cron expressions read another language. They accept `7`, `L`, `W` and `#`, which Kubernetes
+//! refuses, and they lack `@every`. They have other rules for hours that a change of the clocks skips or
+//! repeats. So schedules are read here, as Kubernetes reads them.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use super::go_value;
 
 const FIELDS: usize = 5;
-/// A schedule that does not come within this time never comes.
+/// If a schedule has no time within this many years, it has none.
 const YEARS_MAX: i16 = 5;
 const NAMED: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
@@ -41,7 +41,8 @@ pub(crate) struct Fields {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether a day fits by its number or by its weekday, as where neither field begins with a star. Else it must fit by both.
+    /// Whether a day fits by its number or by its weekday, as where neither field begins with a star.
+    /// Otherwise it must fit by both.
     either_day: bool,
 }
 
@@ -72,7 +73,7 @@ pub(crate) enum ScheduleError {
     Duration(String, String),
 }
 
-/// What a field may contain.
+/// The values that a field may contain.
 struct Bounds {
     min: u64,
     max: u64,
@@ -106,8 +107,8 @@ impl CronSchedule {
         Ok(Self::Every(SignedDuration::from_secs((nanos / NANOS_PER_SECOND).max(1))))
     }
 
-    /// The first time after another. A time that the clocks of the zone skip does not come on that day; one that they
-    /// repeat comes twice. `None` if it does not come within five years.
+    /// The first time after another. If the clocks of the zone skip a time, it does not come on that day; if
+    /// they repeat it, it comes twice. Returns `None` if it does not come within five years.
     pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let after = whole_second(after)?;
         match self {
@@ -165,7 +166,7 @@ impl Fields {
         let mut from = after.checked_add(1.second()).ok()?;
         let last_year = zone.to_datetime(from).year().saturating_add(YEARS_MAX);
         loop {
-            // Until the clocks change, wall clock and time go alike.
+            // Until the clocks change, the wall clock keeps its offset.
             let offset = zone.to_offset(from);
             let change = zone.following(from).next().map(|change| change.timestamp());
             let found = self.next_on_clock(offset.to_datetime(from), last_year)?;
@@ -227,7 +228,8 @@ fn first_from(set: u64, value: i8) -> Option<i8> {
 }
 
 impl Bounds {
-    /// The set of values of a field: a list of ranges. The second is whether one of them is a star without a step.
+    /// The set of values of a field: a list of ranges. The second is whether one of them is a star without a
+    /// step.
     fn field(&self, text: &str) -> Result<(u64, bool), ScheduleError> {
         let (mut values, mut is_any) = (0, false);
         for range in text.split(',').filter(|range| !range.is_empty()) {
@@ -361,7 +363,7 @@ fn amount(whole: &str, fraction: &str, factor: i64) -> Option<i64> {
     let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let mut part = 0;
     let mut unit = factor;
-    // Each digit is worth a tenth of the one before it. What is below a nanosecond does not count.
+    // Each digit is worth a tenth of the one before it. Parts of a nanosecond are dropped.
     for digit in fraction.bytes().take(18) {
         part += i64::from(digit - b'0') * unit / 10;
         unit /= 10;

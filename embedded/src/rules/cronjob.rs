@@ -90,8 +90,8 @@ impl Strategy for CronJobStrategy {
     }
 }
 
-/// Checks a spec. A schedule and a time zone that were there before are not checked again: an earlier version may have taken the
-/// one, and the database may have lost the other.
+/// Checks a spec. An unchanged schedule or time zone is not checked again. An earlier version may have
+/// accepted the schedule, and the database may have lost the time zone.
 fn validate_spec(causes: &mut Causes, old: Option<&Value>, spec: &Value) {
     let path = Path::root("spec");
     if old.is_none_or(|old| old["schedule"] != spec["schedule"]) {
@@ -122,7 +122,8 @@ fn validate_spec(causes: &mut Causes, old: Option<&Value>, spec: &Value) {
     }
 }
 
-/// Checks a time zone: a name of the time zone database. A machine without that database cannot tell.
+/// Checks a time zone: a name of the time zone database. A machine without that database accepts every
+/// well-formed name.
 fn time_zone(causes: &mut Causes, path: &Path<'_>, zone: &Value) {
     let Some(name) = zone.as_str() else { return };
     let is_part = |part: &str| {

@@ -70,11 +70,12 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Maximum size of all causes together, in bytes. An object may have many causes, each with a large part of it.
+/// Maximum size of all causes together, in bytes. An object may have many causes, each with a large part of
+/// it.
 const SIZE_MAX: usize = 16 << 20;
 
-/// The causes found so far, in the order in which Kubernetes reports them. Those beyond a size that no client
-/// reads are left out.
+/// The causes found so far, in the order in which Kubernetes reports them. Causes beyond a size that no
+/// client reads are left out.
 #[derive(Default)]
 pub(crate) struct Causes {
     list: Vec<Cause>,
@@ -139,7 +140,7 @@ impl Causes {
         self.push_with_detail(CauseReason::Invalid, path, format!("Invalid value: {shown}"), detail);
     }
 
-    /// One cause per message.
+    /// An invalid plain string, with a cause for each detail.
     pub(crate) fn invalid_each(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
         for detail in details {
             self.invalid_str(path, value, &detail);
@@ -198,7 +199,7 @@ impl Causes {
         self.not_found_because(path, value, "");
     }
 
-    /// A name that nothing has, and where it was looked for.
+    /// A name that does not exist, and where it was searched for.
     pub(crate) fn not_found_because(&mut self, path: &Path<'_>, value: &str, detail: &str) {
         let head = format!("Not found: {}", go_value::quoted(value));
         self.push_with_detail(CauseReason::NotFound, path, head, detail);

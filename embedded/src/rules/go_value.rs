@@ -1,10 +1,10 @@
 //! Invalid values as Kubernetes' messages print them.
 //!
-//! Plain Go strings are printed like `%q`; everything else, which includes strings of a named type and pointers
-//! to strings, is encoded in JSON as Go does. Rules written by hand see objects in the API server's internal
-//! types. These have no JSON tags: their JSON has the names of the Go fields, in the order of the declaration,
-//! and contains fields that are not set. Types of `meta/v1` are the same inside and outside, and rules that are
-//! declared in the API's own types see those: their JSON is that of the API.
+//! Plain Go strings are printed like `%q`. All other values are encoded in JSON as Go does, including strings
+//! of a named type and pointers to strings. Rules written by hand see objects in the API server's internal
+//! types. These types have no JSON tags: their JSON has the names and the order of the Go fields, and
+//! contains unset fields. Types of `meta/v1` are the same inside and outside. Rules that are declared in the
+//! API's own types see those, whose JSON is that of the API.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 use fnv::FnvHashMap;
 use serde_json::Value;
 
-/// The types that messages print: a line with the type's name, then a line per field with its name in the
-/// message, the path of its value in the API's JSON (`.` is the object itself) and its form ([`Form`]). The
-/// name `-` means that the fields of the inner struct are printed as fields of the outer one.
+/// The types that messages print: a line with the type's name, then a line per field. A field has its name in
+/// the message, the path of its value in the API's JSON, and its form ([`Form`]). The path `.` is the object
+/// itself. The name `-` means that the fields of the inner struct are printed as fields of the outer one.
 static TYPES: &str = include_str!("go_types.txt");
 
 /// Unchanged lines around a change.
@@ -31,7 +31,7 @@ struct Field {
 }
 
 enum Form {
-    /// Printed as it is. This is printed if it is absent.
+    /// Printed as it is, or as this text if it is absent.
     Plain(&'static str),
     /// `core.Probe`: a struct, printed even if it is absent.
     Struct(&'static str),
@@ -231,8 +231,8 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Whether Go's `%q` shows the character as it is. The criterion is that of Rust's own debug form, which escapes
-/// a combining mark only at the beginning of a text.
+/// Whether Go's `%q` shows the character as it is. The criterion is that of Rust's own debug form, which
+/// escapes a combining mark only at the beginning of a text.
 fn is_printable(c: char) -> bool {
     c.is_ascii() || ["a", &String::from(c)].concat().escape_debug().count() == 2
 }

@@ -39,7 +39,7 @@ fn expression_rules(causes: &mut Causes, path: &Path<'_>, expression: &Value) {
 }
 
 /// Whether the selector matches the labels: an absent selector matches nothing, an empty one everything.
-/// `None` if the selector is malformed.
+/// Returns `None` if the selector is malformed.
 pub(crate) fn matches(selector: &Value, labels: &Value) -> Option<bool> {
     if selector.is_null() {
         return Some(false);

@@ -1,4 +1,4 @@
-//! `v1` LimitRange: least and greatest amounts of resources in a namespace, and those of containers that name none.
+//! `v1` LimitRange: bounds of amounts in a namespace, and defaults of containers that name none.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,8 @@ impl Strategy for LimitRangeStrategy {
     }
 }
 
-/// The default limit is the greatest one, and the default request the default limit, or else the least amount.
+/// The default limit is the maximum. The default request is the default limit, or the minimum if there is
+/// none.
 fn default_item(item: &mut Map<String, Value>) {
     for (field, from) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
         let Some(amounts) = item.get(from).and_then(Value::as_object).cloned() else { continue };
@@ -94,7 +95,7 @@ fn type_rules(causes: &mut Causes, path: &Path<'_>, kind: &str) {
     errors.iter().for_each(|error| causes.invalid(path, &kind.into(), error));
 }
 
-/// One of the limits.
+/// An item of `spec.limits`.
 struct Item<'a> {
     item: &'a Value,
     kind: &'a str,
@@ -133,14 +134,15 @@ impl Item<'_> {
     }
 
     fn amount(&self, field: &str, name: &str) -> Option<Quantity> {
-        // A Pod has no defaults, whatever is there.
+        // An item for pods has no defaults, even if it names some.
         let is_default = matches!(field, "default" | "defaultRequest");
         if is_default && self.kind == POD { None } else { quantity(&self.item[field][name]) }
     }
 
     /// Checks that min, default request, default limit and max of a resource are in this order.
     fn order(&self, causes: &mut Causes, name: &str) {
-        // The lower and the higher field with their words, and the field that is at fault with the amount that is shown.
+        // The lower and the higher field with their words, then the field at fault with the amount that is
+        // shown.
         let pairs = [
             (("min", "min value"), ("max", "max value"), ("min", "min")),
             (

@@ -168,8 +168,8 @@ fn validate_finalizer_names(causes: &mut Causes, metadata: &Value) {
     }
 }
 
-/// The server's own checks of `metadata` of every kind, which precede the rules of the kind. The namespace is that of the
-/// request.
+/// The server's own checks of `metadata` of every kind, which precede the rules of the kind. The namespace is
+/// that of the request.
 pub(crate) fn validate_update_generic(causes: &mut Causes, old: &Value, new: &Value) {
     validate_names(causes, &new["metadata"], names::path_segment);
     validate_shared(causes, &new["metadata"]);
@@ -200,9 +200,10 @@ fn validate_changes(causes: &mut Causes, old: &Value, new: &Value) {
     validate_shared(causes, new);
 }
 
-/// Checks an update: first the server's own check of `metadata`, then the kind's checks of the new object
-/// (`ValidateUpdate` of most strategies begins with the creation rules), then `metadata` again, as in every
-/// kind's update rules. The repetition is visible in the causes that Kubernetes reports.
+/// Checks an update: the server's own check of `metadata`, then the kind's checks of the new object, then
+/// `metadata` again. In Kubernetes, `ValidateUpdate` of most strategies begins with the creation rules, and
+/// every kind's update rules check `metadata`. The repetition is visible in the causes that Kubernetes
+/// reports.
 pub(crate) fn validate_update(
     causes: &mut Causes,
     old: &Value,

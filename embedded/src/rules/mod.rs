@@ -43,8 +43,8 @@ pub(crate) use pod::resources::{amount_of_containers, quantity as quantity_of};
 pub use pod::{PodStrategy, bind};
 pub use rbac::{RoleBindingStrategy, RoleStrategy};
 
-/// The Job that a Kubernetes API server would create for this manifest with strict field validation: with its defaults. Nothing is
-/// created.
+/// The Job, with its defaults, that a Kubernetes API server would create for this manifest with strict field
+/// validation. Nothing is created.
 ///
 /// A manifest with `generateName` is checked with the longest possible name.
 ///
@@ -69,8 +69,8 @@ pub fn job_of_manifest(manifest: &Value) -> Result<Value, Vec<Cause>> {
     if causes.is_empty() { Ok(job) } else { Err(causes) }
 }
 
-/// The Job without unknown fields and values of a wrong type. All of them are told at once, although Kubernetes' decoder ends at the
-/// first.
+/// The Job, if it has no unknown fields and no values of a wrong type. Otherwise all of them are reported,
+/// although Kubernetes' decoder ends at the first.
 fn decoded_strictly(manifest: &Value) -> Result<Value, Vec<Cause>> {
     let wrong_type =
         |error: decode::TypeError| Cause::new(CauseReason::TypeInvalid, error.field, error.problem);
@@ -91,8 +91,8 @@ fn decoded_strictly(manifest: &Value) -> Result<Value, Vec<Cause>> {
     }
 }
 
-/// All reasons why a Kubernetes API server would refuse the pods of this Job, which it has taken: the rules of pods are stricter
-/// than those of their templates.
+/// All reasons why a Kubernetes API server would refuse the pods of this Job, although it has accepted the
+/// Job. The rules of pods are stricter than those of their templates.
 pub fn refusals_of_pods(job: &Value) -> Vec<Cause> {
     let mut pod = job["spec"]["template"].clone();
     let namespace = job["metadata"]["namespace"].clone();
@@ -100,7 +100,7 @@ pub fn refusals_of_pods(job: &Value) -> Vec<Cause> {
     metadata.insert("name".into(), SAMPLE_POD.into());
     metadata.insert("namespace".into(), namespace);
     metadata.insert("uid".into(), SAMPLE_UID.into());
-    // As by the admission of accounts.
+    // As the admission plugin ServiceAccount does.
     metadata::default_text(metadata::object_at(&mut pod, "spec"), "serviceAccountName", "default");
     let rules = PodStrategy;
     rules.default_object(&mut pod);
@@ -122,7 +122,7 @@ fn cut(text: &str, max: usize) -> &str {
     text.char_indices().find(|(start, c)| start + c.len_utf8() > max).map_or(text, |(end, _)| &text[..end])
 }
 
-/// One reason why an object was refused, as in `metav1.StatusCause`.
+/// A reason why an object was refused, as in `metav1.StatusCause`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Machine-readable reason, such as `FieldValueInvalid`.
@@ -131,7 +131,8 @@ pub struct Cause {
     pub field: String,
     /// Human-readable text without the field path, such as `Invalid value: "x": must be ...`.
     pub message: String,
-    /// The key of the map at `field` that is meant, where Kubernetes names the map alone. No answer of the API shows it.
+    /// If Kubernetes names only the map at `field`, the key in it that is meant. No answer of the API shows
+    /// it.
     pub entry: Option<String>,
 }
 
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(image(" i")[0].field, "spec.template.spec.containers[0].image");
         let mistyped = fields(json!({"parallelism": "2"}));
         assert_eq!(mistyped, [(CauseReason::TypeInvalid, "spec.parallelism".to_owned())]);
-        // Both kinds of mistakes are told at once.
+        // Both kinds of mistakes are reported at once.
         let both = fields(json!({"paralelism": 2, "completions": "x"}));
         let wanted = [
             (CauseReason::TypeInvalid, "spec.completions".to_owned()),

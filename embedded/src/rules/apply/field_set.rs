@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// A path element in the form of `FieldsV1`: `f:name` for fields and map keys, `k:{...}` for elements of a
-/// keyed list, `v:...` for elements of a set.
+/// A path element in the form of `FieldsV1`. Fields and map keys have the form `f:name`, elements of a keyed
+/// list `k:{...}`, and elements of a set `v:...`.
 pub(super) type Element<'a> = Cow<'a, str>;
 
 /// A set of paths, as a tree. Nearly all elements are borrowed, from the table of types or from an object's
@@ -76,8 +76,8 @@ impl<'a> FieldSet<'a> {
         both
     }
 
-    /// The paths, in the form of messages: `.spec.containers[name="c"].image`. Those beyond a size that no
-    /// client reads are left out: many paths may share one long element.
+    /// The paths, in the form of messages: `.spec.containers[name="c"].image`. Many paths may share one long
+    /// element, so paths beyond a size that no client reads are left out.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect_paths("", &mut paths, &mut 0);

@@ -161,7 +161,7 @@ pub fn track_update(ty: ObjectType<'_>, old: Option<&Value>, new: &mut Value, wr
         canonical = true;
     }
     let mut managers = Managers::read(&stored, canonical);
-    // An object whose managers were reset is not tracked again before somebody applies it.
+    // If the managers of an object were reset, it is not tracked until the next apply.
     if old.is_some() && managers.is_empty() {
         return;
     }
@@ -257,8 +257,9 @@ fn owned_by(slot: Slot<'_>, applied: &Value) -> FieldSet<'static> {
     fields
 }
 
-/// The merged object with the fields that were not merged: from the applied object if it has them (such as
-/// the expected resourceVersion), else from the live one.
+/// The merged object with the fields that were not merged, such as the expected resourceVersion. Type and
+/// system metadata come from the applied object if it has them, otherwise from the live one. The part that
+/// this write cannot change comes from the live one.
 fn restore(live: &Value, mut merged: Value, applied: &Value, subresource: Subresource) -> Value {
     let apart = apart(subresource);
     let chosen = |field: &str, live: &Value, applied: &Value| {

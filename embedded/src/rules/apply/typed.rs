@@ -17,7 +17,7 @@ pub(super) struct Slot<'a> {
 
 /// How a value is divided into parts.
 enum Shape<'a> {
-    /// One value, without parts.
+    /// A value without parts.
     Leaf,
     /// Fields of a struct.
     Struct(&'static Type),
@@ -128,8 +128,8 @@ fn key_element(keys: &[&str], item: &Value) -> String {
 
 /// The fields that a value sets.
 ///
-/// A container of fields is itself in the set if it is empty, if it is an element of a list, or with
-/// `containers`, which is used for values that did not exist before.
+/// A container of fields is itself in the set if it is empty or an element of a list. With `containers`,
+/// every container is; this is for values that did not exist before.
 pub(super) fn field_set(slot: Slot<'_>, value: &Value, containers: bool) -> FieldSet<'static> {
     let shape = slot.shape();
     let parts = parts(&shape, value);

@@ -1,8 +1,8 @@
 //! Decoding of objects as their types, equivalent to Kubernetes' JSON decoder and encoder.
 //!
-//! The result contains only known fields, without nulls and empty optional fields, with quantities and times
-//! in canonical form, and with the empty values that Kubernetes always writes. It equals the response of a
-//! real server after reading the object and writing it again.
+//! The result contains only known fields, without nulls and empty optional fields. Quantities and times are
+//! in canonical form, and the empty values that Kubernetes always writes are there. The result equals the
+//! response of a real server after reading the object and writing it again.
 
 mod time;
 mod visitor;
@@ -51,7 +51,7 @@ pub enum DecodeError {
 pub struct TypeError {
     /// The path of the value, such as `spec.template.spec.containers[0].env[1].value`.
     pub field: String,
-    /// What Kubernetes' decoder says.
+    /// The message of Kubernetes' decoder.
     pub message: String,
     /// The same for people: what the value must be, and what it is.
     pub problem: String,

@@ -77,7 +77,7 @@ pub(super) struct Report {
 const STRICT_MAX: usize = 100;
 
 impl Report {
-    /// Reports a wrong value: what Kubernetes says of it, and what people are told.
+    /// Reports a wrong value, with the message of Kubernetes and one for people.
     fn fail(&mut self, place: &Place<'_>, error: impl FnOnce() -> (String, String)) {
         if self.errors.len() < STRICT_MAX {
             let (message, problem) = error();
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-/// What a value must be.
+/// The values that a kind admits, in words.
 fn wanted(kind: &Kind) -> &'static str {
     match kind {
         Kind::Text => "a string",
@@ -111,7 +111,8 @@ fn wanted(kind: &Kind) -> &'static str {
     }
 }
 
-/// What a value must be, and what it is: `given` is the word of Go, with the number if that matters.
+/// The expected and the given value, in words. `given` is Go's name of the type, with the number if that
+/// matters.
 fn wrong_type(kind: &Kind, given: &str) -> String {
     let shown = match given.split_once(' ') {
         Some((_, number)) => format!("the number {number}"),
@@ -254,7 +255,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_f64<E>(mut self, value: f64) -> Result<Self::Value, E> {
-        // The parser makes a float of `-0`, which is an integer for Go, and does not tell it from `-0.0`.
+        // The parser makes a float of `-0`, which is an integer for Go, and does not distinguish it from
+        // `-0.0`.
         if value == 0.0 && value.is_sign_negative() {
             return Ok(self.number(0.into()));
         }

@@ -1,7 +1,7 @@
 //! Changes of a Job's status (`ValidateJobUpdateStatus`).
 //!
-//! A rule about a relation between fields applies only to an update that changes one of them, so that a Job
-//! stored under older rules can still be updated.
+//! If a rule relates fields to each other, it applies only to an update that changes one of them. So a Job
+//! that was stored under older rules can still be updated.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::{index_list, is_indexed};
 
 const STATUS: Path<'static> = Path::root("status");
 
-/// One update of a status, with the queries that rules need.
+/// An update of a status, with the queries that rules need.
 struct Update<'a> {
     spec: &'a Value,
     old: &'a Value,

@@ -9,7 +9,7 @@ use super::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, create, is_indexed};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// Whether the prefixed labels are required. They are not for Jobs that were created without them.
+/// Whether the prefixed labels are required. Jobs that were created without them need none.
 pub(super) fn requires_prefixed_labels(old: &Value) -> bool {
     let labels = &old["spec"]["template"]["metadata"]["labels"];
     [CONTROLLER_UID_LABEL, JOB_NAME_LABEL].iter().all(|key| !labels[*key].is_null())

@@ -10,10 +10,10 @@ use super::{claims, environment, list, probe, resources, restart, security, text
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGE_POLICIES: [&str; 2] = ["File", "FallbackToLogsOnError"];
-/// Fields of a pod that volumes or other API versions may refer to, but environment variables may not.
+/// The modes of mount propagation.
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
-/// What the containers of a pod refer to.
+/// The parts of a pod that its containers refer to.
 pub(super) struct Referents<'a> {
     /// The names of its volumes.
     pub(super) volumes: HashSet<&'a str>,

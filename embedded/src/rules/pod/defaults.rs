@@ -132,7 +132,7 @@ fn default_container(container: &mut Map<String, Value>) {
     }
 }
 
-/// Removes the field of a feature gate that is off (`ContainerStopSignals`), and what has nothing else.
+/// Removes the field of a feature gate that is off (`ContainerStopSignals`), and parents that are then empty.
 fn drop_stop_signal(container: &mut Map<String, Value>) {
     if let Some(lifecycle) = part(container, "lifecycle")
         && lifecycle.remove("stopSignal").is_some()
@@ -154,7 +154,8 @@ fn round_amounts(container: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the image has neither tag nor digest, or the tag `latest`. A name that no image can have has no tag.
+/// Whether the image has neither tag nor digest, or the tag `latest`. A name that no image can have has no
+/// tag.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;

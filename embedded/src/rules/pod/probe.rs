@@ -63,7 +63,8 @@ fn validate_probe(causes: &mut Causes, path: &Path<'_>, kind: &str, probe: &Valu
 /// The rules of one kind of handler.
 type HandlerRule = fn(&mut Causes, &Path<'_>, &Value);
 
-/// Checks that there is exactly one kind of handler, and returns it. Further ones are reported but not validated.
+/// Checks that there is exactly one kind of handler, and returns it. Further ones are reported but not
+/// validated.
 fn validate_handler(causes: &mut Causes, path: &Path<'_>, handler: &Value) -> Option<&'static str> {
     let rules: [(&str, HandlerRule); 5] = [
         ("exec", exec),

@@ -31,7 +31,7 @@ const OTHER_STANDARD_RESOURCES: [&str; 16] = [
 /// Resources without a domain that a container may request.
 const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Whose requests and limits.
+/// The kind of object whose requests and limits are checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Container,
@@ -68,7 +68,8 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, resources: &Value, 
     }
 }
 
-/// Checks `spec.resources`: the requests and limits of the pod as a whole, which bound those of its containers.
+/// Checks `spec.resources`: the requests and limits of the pod as a whole, which bound those of its
+/// containers.
 pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value, known: &BTreeSet<&str>) {
     let resources = &spec["resources"];
     let path = path.child("resources");
@@ -104,8 +105,9 @@ pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value, known: 
     }
 }
 
-/// What the containers of a pod request at once, or are limited to (`field`); `None` if none of them says so. Init containers run
-/// one after the other, before the others and beside the sidecars that have started.
+/// The amount that the containers of a pod request at once, or are limited to (`field`). Returns `None` if no
+/// container names it. Init containers run one after the other, before the others and beside the sidecars
+/// that have started.
 pub(crate) fn amount_of_containers(spec: &Value, field: &str, name: &str) -> Option<Quantity> {
     let amount = |container: &Value| quantity(&container["resources"][field][name]);
     let (mut sidecars, mut most) = (None, None);

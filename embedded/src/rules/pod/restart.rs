@@ -11,7 +11,7 @@ const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-/// Checks policy and rules of an init container. Without a policy, the rules are not looked at.
+/// Checks policy and rules of an init container. Without a policy, the rules are not checked.
 pub(super) fn validate_init(causes: &mut Causes, path: &Path<'_>, container: &Value) {
     if container["restartPolicy"].is_null() {
         policy_for_rules(causes, path, container);

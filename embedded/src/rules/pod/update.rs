@@ -55,7 +55,7 @@ pub(super) fn validate(causes: &mut Causes, subresource: Subresource, old: &Valu
             |_| {},
             |causes| {
                 validate_pod(causes, new);
-                // Kubernetes looks at annotations twice: as those of a pod, and as changed ones.
+                // Kubernetes checks annotations twice: as those of a pod, and as changed ones.
                 validate_annotations(causes, new);
                 spec_changes(causes, &old["spec"], &new["spec"]);
             },

@@ -11,7 +11,7 @@ use super::{environment, list, security, text};
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// One more than the maximum lifetime of a token, in seconds.
+/// The maximum lifetime of a token plus one, in seconds.
 const TOKEN_SECONDS_BEYOND: i64 = (1 << 32) + 1;
 
 /// The required field of each kind of source.
@@ -98,7 +98,7 @@ fn file_mode(causes: &mut Causes, path: &Path<'_>, mode: &Value) {
     }
 }
 
-/// Checks the sources of a projected volume, whose files must not meet.
+/// Checks the sources of a projected volume, whose files must have different paths.
 fn projections(causes: &mut Causes, path: &Path<'_>, sources: &[Value]) {
     let mut taken = HashSet::new();
     let all_sources = path.child("sources");

@@ -86,7 +86,7 @@ fn of_spec(warnings: &mut Vec<String>, path: &Path<'_>, spec: &Value) {
     }
 }
 
-/// Terms that match no pod for want of a selector.
+/// Terms that match no pod because they have no selector.
 fn affinity_terms(warnings: &mut Vec<String>, path: &Path<'_>, affinity: &Value) {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     for (index, term) in list(&affinity[required]).iter().enumerate() {

@@ -49,7 +49,7 @@ fn schema_is_current() {
         scheduling::v1alpha2::PodGroup,
         meta::v1::DeleteOptions,
     ];
-    // One line per field keeps diffs between versions readable.
+    // With a line per field, diffs between versions are readable.
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);
