@@ -7,8 +7,8 @@ use crate::object::{self, Object, meta};
 use crate::resources::{self, Resource};
 use crate::server::Server;
 
-/// Refuses to change the parallelism of a Job whose PodGroup is a gang. That PodGroup is the one named in the
-/// pod template, or else any that the Job controls.
+/// Refuses to change the parallelism of a Job whose PodGroup is a gang. If the pod template names a PodGroup,
+/// that one counts. Otherwise every PodGroup that the Job controls counts.
 pub(crate) fn admit_update(
     server: &Server,
     resource: &Resource,

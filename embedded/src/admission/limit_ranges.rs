@@ -11,7 +11,7 @@ use crate::rules::quantity::Quantity;
 use crate::rules::{Subresource, amount_of_containers, quantity_of};
 use crate::server::Server;
 
-/// The annotation that tells which amounts a pod got.
+/// The annotation that lists the amounts that a pod got.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 /// The resources that a pod can ask for as a whole, in place of its containers.
 const OF_WHOLE_PODS: [&str; 2] = ["cpu", "memory"];
@@ -137,7 +137,8 @@ fn violations(item: &Value, resource: &Resource, object: &Value) -> Vec<String> 
     }
 }
 
-/// The amounts that are out of the bounds of an item, where `amount` tells how much of a resource there is in `requests` or `limits`.
+/// The amounts that are out of the bounds of an item. `amount` returns the amount of a resource in `requests`
+/// or `limits`.
 fn out_of_bounds(item: &Value, amount: impl Fn(&str, &str) -> Option<Quantity>) -> Vec<String> {
     let kind = item["type"].as_str().unwrap_or_default();
     let mut problems = Vec::new();
@@ -158,7 +159,7 @@ fn out_of_bounds(item: &Value, amount: impl Fn(&str, &str) -> Option<Quantity>) 
     problems
 }
 
-/// A bound of a resource, and how much of it there is. Messages are those of Kubernetes.
+/// A bound of a resource, and the amounts that it limits. Messages are those of Kubernetes.
 struct Check<'a> {
     kind: &'a str,
     name: &'a str,
@@ -190,7 +191,7 @@ impl Check<'_> {
     }
 
     fn maximum(&self) -> Option<String> {
-        // Of a claim, only what it requests counts.
+        // For a claim, only the request counts.
         let is_claim = self.kind == CLAIM;
         let request = self.request.filter(|request| self.is_above(request));
         let problem = match (self.request, self.limit) {

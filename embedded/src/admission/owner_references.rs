@@ -1,6 +1,6 @@
-//! Owner references need rights (OwnerReferencesPermissionEnforcement): who changes them must be able to delete
-//! the object, and who lets an object block the deletion of its owner must be able to update the owner's
-//! finalizers.
+//! Owner references need rights (OwnerReferencesPermissionEnforcement). To change them, a user must be able
+//! to delete the object. To let an object block the deletion of its owner, a user must be able to update the
+//! owner's finalizers.
 
 use std::collections::HashSet;
 
@@ -86,7 +86,7 @@ fn deletion(resource: &Resource, subresource: Subresource, object: &Value) -> At
     Attributes::for_object("delete", resource, subresource, meta(object, "namespace"), meta(object, "name"))
 }
 
-/// An update of the owner's finalizers. An owner in a namespace is in that of its dependent.
+/// An update of the owner's finalizers. A namespaced owner is in the namespace of its dependent.
 fn finalization(owner: &Resource, reference: &Value, dependent: &Value) -> Attributes {
     let namespace = if owner.namespaced { meta(dependent, "namespace") } else { "" };
     Attributes::for_object("update", owner, "finalizers", namespace, text(reference, "name"))

@@ -1,4 +1,4 @@
-//! The API server gives a new pod the priority of its class, and refuses a pod whose service account is not there.
+//! Admission of pods: adds the priority of a class, and refuses a pod whose ServiceAccount does not exist.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::server::Server;
 /// Classes that every cluster has, with their values.
 const SYSTEM_CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
-/// The account that each namespace gets. A pod does not wait for it here.
+/// The ServiceAccount that each namespace gets. Pods may be created before it exists.
 const DEFAULT_ACCOUNT: &str = "default";
 
 /// Completes a new pod, which may not have its name yet.
@@ -29,7 +29,7 @@ pub(super) fn complete(server: &Server, resource: &Resource, pod: &mut Value) ->
     Ok(())
 }
 
-/// The class of pods that name none: of several, that with the lowest value.
+/// The class of pods that name none. Of several global defaults, the one with the lowest value counts.
 fn usual_class(server: &Server) -> Option<String> {
     let classes = resources::stored("priorityclasses")?;
     let page = server.table(classes).page("", None, None, None, |_| true).ok()?;

@@ -11,7 +11,7 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Maximum size of all copied values together, in bytes of JSON, as in Kubernetes (`JSONPatchMaxCopyBytes`).
 const COPIED_BYTES_MAX: usize = 3 << 20;
 
-/// Why a patch cannot be applied. Kubernetes does not tell its clients.
+/// Why a patch cannot be applied. As in Kubernetes, clients do not see the reason.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Inapplicable {
     /// An operation does not fit the object.
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(result(json!({"op": "copy", "from": "/1", "path": path})).is_ok(), fits, "{levels}");
             assert_eq!(result(json!({"op": "move", "from": "/1", "path": path})).is_ok(), fits, "{levels}");
         }
-        // Moved values of little depth may go far down.
+        // Shallow values may be moved far down.
         let back = [
             json!({"op": "add", "path": "/-", "value": 1}),
             json!({"op": "move", "from": "/2", "path": path(71)}),

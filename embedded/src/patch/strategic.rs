@@ -70,8 +70,8 @@ fn merge_field(
     Ok(())
 }
 
-/// A value of the patch where there is none to merge it with: as it is, without nulls. Maps with a directive are left
-/// out, since there is nothing that they could replace or delete.
+/// A value of the patch that has no value to merge with, without nulls. Maps with a directive are left out,
+/// too: there is nothing that they could replace or delete.
 fn taken(value: &Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -147,7 +147,8 @@ fn merge_list(
     }
 }
 
-/// Merges a list by key. As in Kubernetes, elements are deleted before any is merged, and each deletes all with its key.
+/// Merges a list by key. As in Kubernetes, elements are deleted before any is merged, and a deletion removes
+/// all elements with its key.
 fn merge_keyed(
     old: Vec<Value>,
     patch: &[Value],

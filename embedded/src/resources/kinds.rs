@@ -17,7 +17,7 @@ const STATUS: Subresource =
     Subresource { name: "status", kind: "", group_version: None, verbs: GET_AND_CHANGE, refused: &[] };
 const EVENT_FIELDS: usize = 12;
 
-/// A connection to something that runs on a node.
+/// A connection into a running pod or to a node, which this server cannot make.
 const fn connection(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
     Subresource { name, kind, group_version: None, verbs, refused: verbs }
 }
@@ -91,7 +91,7 @@ const COMMON: Resource = Resource {
     strategy: &Generic,
 };
 
-/// What Roles and ClusterRoles share.
+/// The values that Roles and ClusterRoles share.
 const ROLE: Resource = Resource {
     group: "rbac.authorization.k8s.io",
     empty: r#","rules":null"#,
@@ -99,7 +99,7 @@ const ROLE: Resource = Resource {
     ..COMMON
 };
 
-/// What RoleBindings and ClusterRoleBindings share.
+/// The values that RoleBindings and ClusterRoleBindings share.
 const ROLE_BINDING: Resource = Resource {
     group: "rbac.authorization.k8s.io",
     empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,

@@ -3,7 +3,7 @@
 use crate::object::Header;
 use crate::resources::{Resource, UnknownField};
 
-/// One term of a field selector.
+/// A term of a field selector.
 #[derive(Clone, Debug)]
 pub(super) struct Requirement {
     field: Selected,

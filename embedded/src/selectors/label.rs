@@ -3,7 +3,7 @@
 use crate::object::Header;
 use crate::store::Label;
 
-/// One term of a label selector.
+/// A term of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Requirement {
     key: Box<str>,
@@ -229,7 +229,7 @@ impl Parser {
         })
     }
 
-    /// One value; a missing one is the empty value.
+    /// Reads a single value; a missing one is the empty value.
     fn exact_value(&mut self) -> Result<Box<str>, String> {
         if matches!(self.peek(Context::Value), Token::End | Token::Comma) {
             return Ok("".into());

@@ -9,7 +9,7 @@ use fnv::FnvHasher;
 
 use crate::object::Header;
 
-/// One or more hash ranges of one field.
+/// The hash ranges of a field: at least one.
 #[derive(Clone, Debug)]
 pub(super) struct ShardSelector {
     field: HashedField,

@@ -91,7 +91,7 @@ fn validate(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     Err(ApiError::invalid_object(resource, name, &causes))
 }
 
-/// Refuses to create an object by a request that is meant to change it, unless its user may create it, too.
+/// If an update or apply would create an object, refuses it unless its user may create the object.
 pub(super) fn authorize(server: &Server, request: &Request) -> Result<(), ApiError> {
     if request.user.is_none() {
         return Ok(());

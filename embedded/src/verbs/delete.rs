@@ -32,7 +32,7 @@ const ORPHAN_WARNING: &str = "child pods are preserved by default when jobs are 
 
 /// The result of a DELETE.
 pub(crate) struct Deleted {
-    /// The last state of the object if it is gone, else its current state.
+    /// The last state of the object if it is gone, otherwise its current state.
     pub(crate) object: Arc<Object>,
     /// Whether it is gone.
     pub(crate) gone: bool,
@@ -319,8 +319,8 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// The finalizers of an object after a DELETE. Finalizers of garbage collection follow the options, else the
-/// existing ones, else the kind's default.
+/// The finalizers of an object after a DELETE. Finalizers of garbage collection follow the first that is
+/// given: the options, the existing finalizers, or the kind's default.
 fn finalizers_after(resource: &Resource, object: &Value, options: &DeleteOptions) -> Vec<String> {
     let have = object::finalizers(object);
     let standing = have.iter().find_map(|finalizer| match *finalizer {

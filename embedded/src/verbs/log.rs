@@ -1,5 +1,6 @@
-//! GET of a pod's log, proxied to the kubelet of the pod's node. Its address counts only if it was written since this
-//! server started: the port of an earlier kubelet may belong to anybody, who must not get the token.
+//! GET of a pod's log, proxied to the kubelet of the pod's node. The kubelet's address counts only if it was
+//! written since this server started. Another process may have the port of an earlier kubelet, and must not
+//! get the token.
 
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ use crate::server::Server;
 const MAX_ERROR_LENGTH: usize = 10_000;
 /// How long a kubelet may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a kubelet may take from then on to the headers of its answer, and for the text of an error. The log itself
-/// may take any time.
+/// How long a kubelet may take from then on to the headers of its answer, and for the text of an error. The
+/// log itself may take any time.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// GET of `pods/NAME/log`.
@@ -79,7 +80,7 @@ async fn refusal(request: &Request, answer: http::Response<Incoming>) -> ApiErro
     }
 }
 
-/// The requested container, or else the only one.
+/// The requested container, or the default one, or the only one.
 fn container(request: &Request, pod: &Value) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let names = |field: &str| -> Vec<String> {

@@ -133,7 +133,7 @@ struct Watch {
     selector: Selector,
     /// The revision up to which the table has been read.
     revision: u64,
-    /// Why the watch cannot begin where it was asked to. Kubernetes says so in the stream.
+    /// Why the watch cannot begin at the requested revision. As in Kubernetes, the stream reports it.
     refusal: Option<ApiError>,
     /// Objects from the start of the watch that are still to be sent.
     initial: std::vec::IntoIter<Arc<Object>>,
@@ -284,8 +284,8 @@ impl Watch {
         self.done = true;
     }
 
-    /// An object that begins to match is ADDED. One that no longer matches is DELETED, in its last matching
-    /// state.
+    /// An object that begins to match is ADDED. An object that no longer matches is DELETED, in its last
+    /// matching state.
     fn write_change(&mut self, out: &mut BytesMut, change: &Change) {
         let (before, after) = (change.old.as_ref(), &change.new);
         if !self.in_scope(after) {
@@ -326,7 +326,7 @@ fn too_old(revision: u64, oldest: u64) -> ApiError {
     ApiError::expired(format!("too old resource version: {revision} ({oldest})"))
 }
 
-/// One bookmark per period, and a last one shortly before the end.
+/// The time of the next bookmark. A last one comes shortly before the end.
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(LAST_BOOKMARK).unwrap_or(deadline);
     if last > now { (now + BOOKMARK_PERIOD).min(last) } else { now + BOOKMARK_PERIOD }

@@ -68,7 +68,7 @@ fn containers_get_what_they_do_not_name() {
     assert_eq!(containers[1]["resources"], some);
     let all = json!({"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"cpu": "2", "memory": "1Mi"}});
     assert_eq!(containers[2]["resources"], all);
-    // A limit is a request before the defaults come.
+    // A limit becomes the request before defaults are added.
     let init = json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}});
     assert_eq!(stored["spec"]["initContainers"][0]["resources"], init);
     let told = "LimitRanger plugin set: cpu, memory request for container none; cpu, memory limit for container none; \
@@ -144,7 +144,7 @@ fn containers_out_of_bounds_are_refused() {
         let ranges = [json!([item])];
         let found = refusal(&ranges, pod(json!([container("c", &resources)])));
         assert_eq!(found.as_deref(), expected, "{item} {resources}");
-        // Two that say the same say it once, and init containers count.
+        // Init containers count, and two containers with the same violation report it once.
         let mut both = pod(json!([container("c", &resources)]));
         both["spec"]["initContainers"] = json!([container("i", &resources)]);
         assert_eq!(refusal(&ranges, both).as_deref(), expected, "{item} {resources}");
