@@ -1,8 +1,8 @@
 //! A listening port, whose connections are bounded in number and time.
 //!
-//! A connection is a newcomer until its first request from somebody who is known. Newcomers have little time, and
-//! the [`lobby`] has those leave that are too many. All other connections are of known clients. They end when they
-//! have been idle for long.
+//! A connection is a newcomer until its first request with the credentials that the port needs. Newcomers
+//! have little time, and if there are too many, the [`lobby`] closes some. All other connections end when
+//! they have been idle for long.
 
 mod lobby;
 mod peers;
@@ -38,12 +38,12 @@ const MAX_HEADER_SIZE: usize = 128 << 10;
 /// Bounds of what the clients of a port can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Maximum number of connections; further ones wait to be accepted. It is lower if the process may not open
-    /// twice as many files.
+    /// Maximum number of connections; further ones wait to be accepted. If the process may not open twice as
+    /// many files, the maximum is lower.
     pub connections: usize,
-    /// Maximum number of connections that have not sent a request with valid credentials yet, and are older than a
-    /// second. If there are more, the oldest of the peer that has most of them is closed. It has no second where
-    /// newcomers take half of all connections.
+    /// Maximum number of connections that are older than a second and have not sent a request with valid
+    /// credentials. If there are more, the oldest connection of the peer with the most of them is closed. If
+    /// newcomers take half of all connections, they do not get the second.
     pub newcomers: usize,
     /// Time for the first request with valid credentials.
     pub arrival: Duration,
@@ -54,8 +54,8 @@ pub struct HttpLimits {
 }
 
 impl Default for HttpLimits {
-    /// A request may last as long as with kube-apiserver. Clients close idle connections after 90 s at most; this
-    /// is longer, since a request that is sent while the server closes the connection is lost.
+    /// A request may last as long as with kube-apiserver. Clients close idle connections after 90 s at most.
+    /// The idle time is longer here: if the server closed first, a request sent meanwhile would be lost.
     fn default() -> Self {
         Self {
             connections: 4096,
@@ -67,14 +67,14 @@ impl Default for HttpLimits {
     }
 }
 
-/// What a port speaks.
+/// The protocols that a port accepts.
 #[derive(Clone)]
 pub(crate) enum Transport {
     /// HTTP in clear.
     Clear,
-    /// TLS, and nothing else.
+    /// TLS only.
     Tls(TlsAcceptor),
-    /// Both, as the first byte says: on loopback, where some clients send tokens over TLS only.
+    /// Both, by the first byte: on loopback, where some clients send tokens over TLS only.
     Either(TlsAcceptor),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) transport: Transport,
     pub(crate) limits: HttpLimits,
-    /// Stops the port: no more connections are accepted, and requests in flight have a little time.
+    /// Stops the port: no more connections are accepted, and requests in flight get [`SHUTDOWN_GRACE`].
     pub(crate) stop: CancellationToken,
     /// The connections.
     pub(crate) tasks: TaskTracker,
@@ -155,7 +155,7 @@ async fn accept(
     Ok((stream, ends, place))
 }
 
-/// One connection before it is served.
+/// An accepted connection, before it is served.
 struct Connection<F> {
     newcomer: Arc<Newcomer>,
     limits: HttpLimits,
@@ -170,7 +170,7 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
-    /// Whether the client speaks TLS; `None` if it says nothing.
+    /// Whether the client speaks TLS; `None` if no byte arrives.
     async fn begins_tls(&self, stream: &TcpStream) -> Option<bool> {
         let mut first = [0];
         let read = tokio::select! {
@@ -208,7 +208,7 @@ where
             .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let result = tokio::select! {
-            // What a client has sent comes before its time is over: it is not to blame for a server that is late.
+            // If data and deadline are both ready, the data win: the server may be late, not the client.
             biased;
             result = connection.as_mut() => result,
             () = self.newcomer.overdue(self.limits.arrival) => return,

@@ -1,10 +1,10 @@
-//! The newcomers of a port: connections that have to show who they are.
+//! The newcomers of a port: connections whose clients are not known yet.
 //!
-//! Clients that want something send their request at once, so a burst of theirs is no flood: every newcomer has a
-//! second. When there are too many after that, the oldest leaves of the peer that has most. So a flood displaces its
-//! own connections, however fast it comes and however long the handshake of another user takes. All connections are
-//! accepted at once, as the system's queue of those that wait has no such order. A flood that is too fast for the
-//! second, so that newcomers take half of all connections, loses it.
+//! Clients send their first request at once, so a burst of them is no flood: every newcomer has a second. If
+//! there are too many newcomers after that, the peer with the most of them loses its oldest. So a flood
+//! displaces its own connections, however fast it comes and however long the handshake of another user takes.
+//! All connections are accepted at once, since the system's queue of waiting connections has no such order.
+//! If a flood is so fast that newcomers take half of all connections, newcomers lose the second.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::convert::Infallible;
@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::peers::{Ends, Peer};
 
-/// Time that a newcomer has at least, unless there are far too many.
+/// Time that a newcomer has at least, unless newcomers take half of all connections.
 const UNDISTURBED: Duration = Duration::from_secs(1);
-/// Shortest time between two looks at who has most newcomers.
+/// Shortest time between two searches for the peer with the most newcomers.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Finds the users of clients on this host.
@@ -28,13 +28,13 @@ type FindUsers = fn(&[Ends]) -> HashMap<Ends, u32>;
 
 /// The newcomers of a port.
 pub(super) struct Lobby {
-    /// How many may stay for longer than a second.
+    /// How many newcomers may stay for longer than a second.
     limit: usize,
-    /// How many there may be at all.
+    /// How many newcomers there may be at any time.
     most: usize,
     find_users: FindUsers,
     newcomers: Mutex<Newcomers>,
-    /// There are more newcomers than may stay.
+    /// Notified when there are more newcomers than may stay.
     crowded: Notify,
 }
 
@@ -50,19 +50,19 @@ struct Waiting {
     ends: Ends,
     /// Unknown until there are too many.
     peer: Option<Peer>,
-    /// Cancelled when it has to leave.
+    /// Cancelled when the connection has to end.
     displaced: CancellationToken,
 }
 
 impl Lobby {
-    /// A lobby in which `limit` newcomers may stay, and in which there are `most` at any time.
+    /// A lobby in which `limit` newcomers may stay, and which has `most` newcomers at any time.
     pub(super) fn new(limit: usize, most: usize, find_users: FindUsers) -> Self {
         let limit = limit.max(1);
         let (newcomers, crowded) = (Mutex::default(), Notify::new());
         Self { limit, most: most.max(limit), find_users, newcomers, crowded }
     }
 
-    /// A new connection. If there are far too many newcomers, some leave for it.
+    /// A new connection. If there are too many newcomers, some are displaced.
     pub(super) fn enter(self: &Arc<Self>, ends: Ends) -> Newcomer {
         let displaced = CancellationToken::new();
         let since = Instant::now();
@@ -81,7 +81,7 @@ impl Lobby {
         Newcomer { lobby: Arc::clone(self), number, since, displaced, welcome: CancellationToken::new() }
     }
 
-    /// Has newcomers leave for as long as there are too many.
+    /// Displaces newcomers whenever there are too many. Never returns.
     pub(super) async fn thin_out(&self) -> Infallible {
         loop {
             match self.displace(UNDISTURBED) {
@@ -91,7 +91,8 @@ impl Lobby {
         }
     }
 
-    /// Has newcomers leave that are too many and older than this. When the next one has to, if that is known.
+    /// Displaces surplus newcomers that have reached this age. If the next one to displace is younger,
+    /// returns when it reaches the age.
     fn displace(&self, age: Duration) -> Option<Instant> {
         if self.newcomers.lock().waiting.len() <= self.limit {
             return None;
@@ -117,7 +118,7 @@ impl Lobby {
         None
     }
 
-    /// Finds out whose newcomers those are that came since the last time.
+    /// Finds the peers of newcomers that came since the last search.
     fn find_peers(&self) {
         let unknown = |newcomers: &Newcomers| -> Vec<Ends> {
             let waiting = newcomers.waiting.values().filter(|one| one.peer.is_none());
@@ -136,7 +137,7 @@ impl Lobby {
     }
 }
 
-/// A connection that has to show who it is.
+/// A connection whose client is not known yet.
 pub(crate) struct Newcomer {
     lobby: Arc<Lobby>,
     number: u64,
@@ -155,7 +156,7 @@ impl Newcomer {
         }
     }
 
-    /// Waits until the connection has been a newcomer for this time, or among too many.
+    /// Waits until the connection has been a newcomer for this time, or is displaced.
     pub(super) async fn overdue(&self, time: Duration) {
         tokio::select! {
             // A known client may stay, even if the time is over as well.
@@ -261,7 +262,8 @@ mod tests {
     async fn a_flood_of_one_user_displaces_no_slow_handshake_of_another() {
         for per_millisecond in [1, 50] {
             let lobby = lobby(128, 2048);
-            // The clients of the honest user need three seconds for their handshake, and one comes now and again.
+            // The clients of the honest user need three seconds for their handshake, and one comes now and
+            // again.
             let mut honest = tokio::task::JoinSet::new();
             let flood = async {
                 let mut held = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, as far as that can be known before it says anything.
+//! The peer of a connection, as far as it is known before it sends anything.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,30 +13,30 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Whether the client is on this host. Its address is one of loopback then, or the one that it connects to.
+    /// Whether the client is on this host. Then its address is loopback, or the one that it connects to.
     pub(super) fn is_local(self) -> bool {
         let peer = self.peer.ip().to_canonical();
         peer.is_loopback() || peer == self.own.ip().to_canonical()
     }
 
-    /// The same without addresses of IPv4 within IPv6, which a socket of both families shows.
+    /// The same ends in plain IPv4. A dual-stack socket shows IPv4 addresses within IPv6.
     fn canonical(self) -> Self {
         let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         Self { peer: canonical(self.peer), own: canonical(self.own) }
     }
 }
 
-/// Those who share one allowance of connections.
+/// A user or a host, whose connections share one allowance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Peer {
-    /// A user of this host. The address says nothing there: everybody has all of 127.0.0.0/8.
+    /// A user of this host. The address does not identify the user: all users may use all of 127.0.0.0/8.
     User(u32),
     /// A host, or a network of IPv6, of which one host has many addresses.
     Host(IpAddr),
 }
 
 impl Peer {
-    /// The peer of a connection whose client is of this user, if that is known.
+    /// The peer of a connection. `user` is the user of a client on this host, if known.
     pub(super) fn of(ends: Ends, user: Option<u32>) -> Self {
         if let Some(user) = user {
             return Self::User(user);
@@ -49,13 +49,13 @@ impl Peer {
     }
 }
 
-/// The users of these connections' clients on this host. One look at the sockets of the host is for all of them.
+/// The users of these connections' clients on this host. The host's sockets are read once for all of them.
 pub(super) fn users(of: &[Ends]) -> HashMap<Ends, u32> {
     let wanted: HashMap<Ends, Ends> = of.iter().map(|ends| (ends.canonical(), *ends)).collect();
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets = tables.into_iter().flat_map(Result::unwrap_or_default);
     let found = sockets.filter_map(|socket| {
-        // The client's own socket: its local end is the peer. Without an inode nobody holds it any more.
+        // The client's own socket: its local end is the peer. Without an inode, no process holds it any more.
         let ends = Ends { peer: socket.local_address, own: socket.remote_address }.canonical();
         wanted.get(&ends).filter(|_| socket.inode != 0).map(|ends| (*ends, socket.uid))
     });

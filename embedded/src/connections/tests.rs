@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use super::*;
 
-/// A server that is so busy that its newcomers are old before it reads what they have sent.
+/// The server is so busy that its newcomers are old before it reads their requests.
 #[tokio::test]
 async fn a_burst_that_a_slow_server_cannot_keep_up_with_is_served() {
     const CLIENTS: usize = 200;

@@ -78,7 +78,7 @@ pub(crate) fn of(
     }
 }
 
-/// Whether a body is well-formed and names its kind and version, as most do. This takes one pass and
+/// Whether a body is well-formed and names its kind and version, as most do. The check takes one pass and
 /// allocates nothing for the object.
 fn is_plainly(kind: &str, api_version: &str, body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]

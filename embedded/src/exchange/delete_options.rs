@@ -36,7 +36,7 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// The options of a request, from its body if it has one, else from its query.
+    /// The options of a request, from its body, or from its query if it has no body.
     pub(crate) fn parse(query: &Query, content_type: &str, body: &[u8]) -> Result<Self, ApiError> {
         if !body.is_empty() {
             let value = decode::delete_options(content_type, body)?;

@@ -27,8 +27,8 @@ pub(crate) enum Format {
 pub(crate) enum Offer {
     /// Tables and partial objects.
     Forms,
-    /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for reads of an object and the
-    /// events of a watch.
+    /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for reads of an
+    /// object and the events of a watch.
     ObjectsInProtobuf,
     /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for lists.
     ListsInProtobuf,

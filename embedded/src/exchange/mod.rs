@@ -1,5 +1,5 @@
 //! A request and its answer: path, query, options, body, the requested form, and the reply. Verbs are built
-//! on it; how it travels over a connection is the business of [`http`](crate::http).
+//! on these, and [`http`](crate::http) carries them over connections.
 
 pub(crate) mod decode;
 pub(crate) mod delete_options;

@@ -67,8 +67,8 @@ pub(crate) fn validate(kind: OptionsKind, query: &Query) -> Result<(), ApiError>
     Err(ApiError::invalid("meta.k8s.io", kind, "", &causes))
 }
 
-/// Handling of unknown and repeated fields in the body; the default is to warn. `None` if the query has an
-/// invalid value.
+/// Handling of unknown and repeated fields in the body; the default is to warn. Returns `None` if the query
+/// has an invalid value.
 pub(crate) fn field_validation(query: &Query) -> Option<FieldValidation> {
     match query.text("fieldValidation") {
         "" | "Warn" => Some(FieldValidation::Warn),

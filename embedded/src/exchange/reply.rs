@@ -29,7 +29,7 @@ pub(crate) struct Reply {
     pub(crate) content_type: &'static str,
     /// The body.
     pub(crate) body: Body,
-    /// Texts for `Warning` headers, of which a reader gets as many as fit.
+    /// Texts for `Warning` headers, which are cut or left out if they do not fit.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl Reply {
         Self::text(code, Accept { form: Form::Object, ..accept }, Bytes::from(value.to_string()))
     }
 
-    /// One object, in the negotiated form.
+    /// An object, in the negotiated form.
     pub(crate) fn object(
         code: StatusCode,
         accept: Accept,
@@ -196,7 +196,7 @@ fn list_json(
     out.freeze()
 }
 
-/// A list of objects, or of their metadata. An error if one has a field without a number in protobuf.
+/// A list of objects, or of their metadata. Fails if an object has a field without a number in protobuf.
 fn list_in_protobuf(
     resource: &Resource,
     form: Form,

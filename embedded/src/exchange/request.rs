@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     /// The negotiated form of the response.
     pub(crate) accept: Accept,
-    /// The user who sends it, and whose rights count; `None` without access control.
+    /// The sender, whose rights count; `None` without access control.
     pub(crate) user: Option<Arc<User>>,
     /// `Content-Type`, empty if absent.
     pub(crate) content_type: String,
@@ -87,7 +87,8 @@ impl Request {
         decode::of(self.resource(), &self.content_type, &self.body, self.field_validation())
     }
 
-    /// The manager of the fields that this request writes: `fieldManager`, else the client's name.
+    /// The manager of the fields that this request writes: `fieldManager`, or the client's name if that is
+    /// empty.
     pub(crate) fn manager(&self) -> &str {
         const LONGEST: usize = 128;
         let name = match self.query.get("fieldManager") {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use http::HeaderValue;
 
-/// How many characters of text there may be in all. Beyond, each text is cut.
+/// Maximum length of all texts together, in characters. If they are longer, each text is cut.
 const MAX_TOTAL: usize = 4 * 1024;
-/// How many characters are left of a text that is cut.
+/// Maximum length of a cut text, in characters.
 const MAX_CUT: usize = 256;
 /// Maximum number of headers. Clients in Rust refuse an answer with more than 100 headers of all kinds.
 const MAX_HEADERS: usize = 64;
@@ -17,7 +17,7 @@ pub(super) fn headers(texts: &[String]) -> Vec<HeaderValue> {
     let texts = texts.iter().filter(|text| !text.is_empty() && seen.insert(text.as_str()));
     let fitting: Vec<&str> = texts
         .map(String::as_str)
-        // A header cannot hold them.
+        // A header cannot hold control characters.
         .filter(|text| !text.chars().any(char::is_control))
         .take(MAX_HEADERS)
         .collect();

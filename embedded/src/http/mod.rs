@@ -36,11 +36,11 @@ const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user")
 /// Maximum size of a request body, in bytes, as in Kubernetes.
 pub const BODY_LIMIT: usize = 3 << 20;
 
-/// Bytes of a larger body that are read and dropped, at most. A client that is still writing when the connection closes fails
-/// with "Broken pipe" and never sees the answer.
+/// Maximum number of bytes of a larger body that are read and dropped. If the connection closes while a
+/// client is still writing, the client fails with "Broken pipe" and never sees the answer.
 const DROPPED_MAX: usize = 64 << 20;
 
-/// Time without a piece of a larger body after which its client is taken to wait for the answer.
+/// If no piece of a larger body arrives for this time, its client is assumed to wait for the answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The connection ends without a response.
@@ -48,10 +48,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[error("connection dropped by an injected fault")]
 pub(crate) struct Dropped;
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Sender<'a> {
-    /// A client of this connection. What it sends says which user it is.
+    /// A client of this connection. The headers of the request identify the user.
     Client(&'a Newcomer),
     /// This user, within the process.
     User(&'a Arc<User>),
@@ -110,7 +110,7 @@ async fn respond(
     if lose_reply { Err(Dropped) } else { Ok(response) }
 }
 
-/// Answers one request, whoever sends it.
+/// Answers one request, from a connection or from this process.
 pub(crate) async fn answer(
     server: &Arc<Server>,
     parts: &Parts,
@@ -171,8 +171,8 @@ async fn objects(
         Ok(body) => body,
         Err(error) => return (accept, Err(error)),
     };
-    // Held while the request is processed, and not while a client or a kubelet is slow: as in Kubernetes, watches and
-    // logs do not count.
+    // The permit is held while the request is processed, not while a client or a kubelet is slow. As in
+    // Kubernetes, watches and logs do not count.
     let _permit = match &server.inflight {
         Some(limit) if !matches!(verb, Verb::Watch | Verb::Log) => match limit.try_acquire() {
             Ok(permit) => Some(permit),
@@ -348,13 +348,13 @@ async fn drop_rest(mut body: Pin<&mut impl RequestBody>, may_pause: bool) {
         let next = body.frame();
         let next = if may_pause { timeout(PAUSE, next).await.unwrap_or_default() } else { next.await };
         let Some(Ok(frame)) = next else { return };
-        // Empty pieces count, too: nobody sends them without end.
+        // Empty pieces count, too, so that a client cannot send them without end.
         dropped += frame.data_ref().map_or(0, Bytes::len).max(1);
     }
 }
 
-/// The user of a request, whom its rights allow to make it; `None` without access control. Here, and only
-/// here, it is decided who sends a request.
+/// The user of a request, if access control lets the user make it; `None` without access control. Only this
+/// function authenticates requests.
 fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Arc<User>>, ApiError> {
     let (connection, network) = match (sender, &server.network) {
         (Sender::User(user), _) => return Ok(Some(Arc::clone(user))),
@@ -379,7 +379,8 @@ fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Ar
     Ok(Some(user))
 }
 
-/// Refuses a request that is to be made as another user. Ignoring its headers would give it the rights of its sender.
+/// Refuses a request that is to be made as another user. If its headers were ignored, it would have the
+/// rights of its sender.
 fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(());
@@ -388,7 +389,7 @@ fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::access_denied("", "users", name, "this server does not let users impersonate others"))
 }
 
-/// Whether a request needs no token: what the role `system:public-info-viewer` allows.
+/// Whether a request needs no token, as by the role `system:public-info-viewer`.
 fn is_public(parts: &Parts) -> bool {
     let path = parts.uri.path();
     parts.method == Method::GET
@@ -423,7 +424,7 @@ mod tests {
         (answer, pieces.into_inner() * PIECE.len())
     }
 
-    /// A client that is still writing would see that the connection is closed, and not why.
+    /// If the connection closed while a client is still writing, the client would not see the reason.
     #[tokio::test]
     async fn a_body_that_is_too_large_is_read_before_it_is_refused() {
         let (taken, read) = answer(BODY_LIMIT).await;

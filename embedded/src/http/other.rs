@@ -97,8 +97,9 @@ fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Respons
     response
 }
 
-/// `/openapi/v2`, without schemas: clients of today read `/openapi/v3`. kubectl asks here before it creates a `List`,
-/// which no API serves, and checks no fields that no schema describes; those of the items are checked here.
+/// `/openapi/v2`, without schemas: clients of today read `/openapi/v3`. Before kubectl creates a `List`,
+/// which no API serves, it reads this document. Without a schema, kubectl checks no fields; the server checks
+/// those of the items.
 fn schemaless(accept: Option<&str>) -> Response<Body> {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     // Fields 1 and 2 of the document: `swagger`, and `info` with `title` and `version`.
@@ -123,7 +124,7 @@ fn host(parts: &Parts) -> String {
     parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// `GET /version`: the Kubernetes release whose API this server implements, or the one that it shall name.
+/// `GET /version`: the Kubernetes release whose API this server implements, or the given one.
 fn version(given: Option<&str>) -> Value {
     let mut version = own_version();
     if let Some(given) = given {

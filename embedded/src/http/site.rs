@@ -1,8 +1,8 @@
-//! Which web pages may send requests: none but the server's own.
+//! Which web pages may send requests: only the server's own.
 //!
-//! A browser sends requests to loopback for every page that it shows. A page whose name leads to loopback (DNS
-//! rebinding) gives itself away by `Host`, any other by `Origin` or `Sec-Fetch-Site`. Clients that are no
-//! browsers send the server's name as `Host`, and none of the others.
+//! A browser sends requests to loopback for every page that it shows. A page whose name leads to loopback
+//! (DNS rebinding) gives itself away by `Host`, any other by `Origin` or `Sec-Fetch-Site`. Clients other than
+//! browsers send the server's name as `Host`, and neither `Origin` nor `Sec-Fetch-Site`.
 
 use http::request::Parts;
 use http::uri::Authority;
@@ -54,7 +54,7 @@ fn host(headers: &HeaderMap, version: Version) -> Result<Option<&str>, ApiError>
     }
 }
 
-/// Whether host and port are of this server. The port may be another, as with a tunnel.
+/// Whether an authority names this server. The port may differ, as with a tunnel.
 fn is_own(names: &HostNames, authority: &str) -> bool {
     !authority.contains('@')
         && authority.parse::<Authority>().is_ok_and(|authority| names.contains(authority.host()))

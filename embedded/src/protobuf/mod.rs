@@ -59,7 +59,8 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// Decodes an event of a watch, without the length that precedes it, to its type and the equivalent JSON of its object.
+/// Decodes an event of a watch, without the length that precedes it, to its type and the equivalent JSON of
+/// its object.
 ///
 /// # Errors
 /// If it is not valid, or its object has an unknown kind or field.
@@ -122,8 +123,8 @@ pub(crate) fn write_object(
     enveloped(out, api_version, kind, |out| write::fields(out, known(api_version, kind)?, json))
 }
 
-/// Appends a list of objects of this version and kind, in the envelope of all objects. `json` appends the JSON of one,
-/// without its kind.
+/// Appends a list of objects of this version and kind, in the envelope of all objects. `json` appends the
+/// JSON of one, without its kind.
 ///
 /// # Errors
 /// If an object has a field that is not in the table. Then the appended bytes are useless.

@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 
 use fnv::FnvHashMap;
 
-/// The messages that the server reads and writes, with all their fields: a line with the message's name, then
-/// a line per field with number, JSON name and type. The numbers are those in the `generated.proto` files of
-/// Kubernetes. The name `-` means that JSON inlines the fields of the inner message into the outer one.
+/// The messages that the server reads and writes, with all their fields. A message is a line with its name,
+/// then a line per field with number, JSON name and type. The numbers are those in the `generated.proto`
+/// files of Kubernetes. The name `-` means that JSON inlines the fields of the inner message into the outer
+/// one.
 static MESSAGES: &str = include_str!("messages.txt");
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(MESSAGES));

@@ -46,7 +46,7 @@ impl Include {
     }
 }
 
-/// What the rows of a Table depend on besides their objects.
+/// The settings of the rows of a Table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     /// How much of each object accompanies its row.
