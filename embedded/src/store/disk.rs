@@ -113,7 +113,7 @@ pub(crate) struct Contents {
     pub(crate) objects: Vec<Kept>,
 }
 
-/// One object.
+/// An object in the directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// The plural of its table.
@@ -122,7 +122,7 @@ pub(crate) struct Kept {
     pub(crate) key: String,
     /// The revision of its newest version.
     pub(crate) revision: u64,
-    /// That version.
+    /// The content of that version.
     pub(crate) content: Content,
 }
 

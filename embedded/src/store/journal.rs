@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::object::Key;
 
-/// One write, as stored on disk.
+/// A write, as stored on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The plural of the object's table.

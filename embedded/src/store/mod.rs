@@ -1,13 +1,12 @@
 //! The store: one table per kind, every version of an object under a global revision, a bounded history.
 //!
 //! Writers never wait for watchers. A watcher reads a table's history at its own pace and gets an error once
-//! the history no longer goes back far enough. A watcher of one label value (each shard of a controller has
-//! one) wakes up only for the changes that concern it, so the cost of many such watchers follows what they
-//! receive.
+//! the history no longer goes back far enough. Each shard of a controller watches one label value. A watcher
+//! of one label value wakes up only for the changes that concern it, so its cost follows what it receives.
 //!
-//! A store may have a [`journal`] to a [`disk`]. Writes then still take effect in memory at once, but before
-//! a client can see them, the server waits until they are [durable](Store::wait_durable): at the end of every request, and
-//! before every chunk of a watch.
+//! A store may have a [`journal`] to a [`disk`]. Writes then still take effect in memory at once. At the end
+//! of every request and before every chunk of a watch, the server waits until they are
+//! [durable](Store::wait_durable). Only then can clients see them.
 
 mod disk;
 mod journal;
@@ -125,8 +124,8 @@ impl Store {
         }
     }
 
-    /// The table of a plural, which resources of the same plural share. `None` if no resource has this
-    /// plural.
+    /// The table of a plural, which resources of the same plural share. Returns `None` if no resource has
+    /// this plural.
     pub(crate) fn table(&self, plural: &str) -> Option<&Arc<Table>> {
         self.tables.get(plural)
     }

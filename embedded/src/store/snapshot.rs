@@ -31,8 +31,8 @@ impl Store {
         }
     }
 
-    /// Goes back to a snapshot. The revision goes back as well: revisions after it are assigned once more. There is
-    /// no history. Only for a store in memory, while nothing writes to it.
+    /// Goes back to a snapshot. The revision goes back as well, so later revisions are assigned once more.
+    /// There is no history. Only for a store in memory, while nothing writes to it.
     pub(crate) fn restore(&self, snapshot: &Snapshot) {
         self.revisions.newest.store(snapshot.revision, Ordering::SeqCst);
         for (plural, table) in self.tables() {

@@ -12,7 +12,7 @@ use super::{Content, HistoryLimits, Record, Revisions};
 use crate::object::{Header, Key, Object};
 use crate::signal::{Signal, Subscriber};
 
-/// One write, as watchers see it.
+/// A write, as watchers see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     /// The revision of the write.
@@ -49,7 +49,7 @@ pub(crate) enum WriteError {
     Changed(Option<Arc<Object>>),
 }
 
-/// One page of a list.
+/// A page of a list.
 pub(crate) struct Page {
     /// The revision that the page shows.
     pub(crate) revision: u64,
@@ -96,13 +96,13 @@ impl Table {
         Self { plural, revisions, limits, contents, written: Signal::default() }
     }
 
-    /// A number that is another one after each write.
+    /// A number that each write changes.
     pub(crate) fn version(&self) -> u64 {
         self.written.raised()
     }
 
-    /// Replaces the contents by the objects of an earlier process or time; `newest` is the revision of their last
-    /// write. Watches can continue from that revision, but not from an earlier one.
+    /// Replaces the contents by the objects of an earlier process or time; `newest` is the revision of their
+    /// last write. Watches can continue from that revision, but not from an earlier one.
     pub(crate) fn restore(&self, objects: impl Iterator<Item = (Key, Arc<Object>)>, newest: u64) {
         let mut contents = self.contents.write();
         let objects = objects.map(|(key, object)| (key, vec![(object.revision, Some(object))])).collect();
@@ -292,8 +292,8 @@ impl Table {
         });
     }
 
-    /// Drops the history. The past cannot be read any more, and watches cannot begin there. Those that have read
-    /// all changes continue.
+    /// Drops the history. The past cannot be read any more, and watches cannot begin there. Watches that have
+    /// read all changes continue.
     pub(crate) fn forget(&self) {
         let mut contents = self.contents.write();
         while !contents.history.is_empty() {

@@ -31,8 +31,8 @@ struct Topic {
 pub(super) struct Topics(FnvHashMap<Box<str>, FnvHashMap<Box<str>, Topic>>);
 
 impl Topics {
-    /// A subscriber that wakes up at changes of objects that have or had the label. `history` holds the changes
-    /// after `compacted`.
+    /// A subscriber that wakes up at changes of objects that have or had the label. `history` holds the
+    /// changes after `compacted`.
     pub(super) fn subscribe<'a>(
         &mut self,
         label: &Label,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Writes an object with this label value, or removes the object. Returns the revision and whether the
-    /// object has the watched label now or had it before. `None` if there was nothing to remove.
+    /// object has the watched label now or had it before. If there is nothing to remove, returns `None`.
     fn write(table: &Table, name: &str, write: Option<Option<&str>>) -> Option<(u64, bool)> {
         let key = object::key(None, name);
         let old = table.get(&key);
