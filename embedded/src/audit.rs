@@ -16,7 +16,7 @@ use crate::protobuf;
 /// Receives the records of one server.
 pub type AuditSink = UnboundedSender<AuditRecord>;
 
-/// One request that was not a read.
+/// A request other than GET, HEAD and OPTIONS, with its client and result.
 #[derive(Clone, Debug)]
 pub struct AuditRecord {
     /// The client's User-Agent.

@@ -1,5 +1,5 @@
-//! What a server keeps secret in its data directory, so that a kubeconfig stays valid: files with mode 0600 in
-//! a folder with mode 0700. A secret that others could read is one no longer, and is replaced.
+//! The secrets that a server keeps in its data directory, so that a kubeconfig stays valid. Files have mode
+//! 0600, in a folder with mode 0700. If other users could read or change a secret, it is replaced.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
@@ -32,7 +32,7 @@ impl Credentials {
     pub(crate) fn open(data_dir: &Path) -> Result<Self, CredentialsError> {
         let folder = data_dir.join(FOLDER);
         let created = DirBuilder::new().recursive(true).mode(PRIVATE).create(&folder);
-        // An older one may be open to others.
+        // An existing folder may be open to other users.
         match created.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(PRIVATE))) {
             Ok(()) => Ok(Self(folder)),
             Err(error) => Err(failed(folder, SecretFileError::Io(error))),

@@ -1,7 +1,7 @@
-//! Data directories: which this program may fill and tidy up, and which belong to somebody else.
+//! Data directories: which ones this program may fill and tidy up.
 //!
 //! A directory is ours if it has a marker. Only an empty directory, or one of a version without markers, gets
-//! one. It belongs to this user alone, because it can contain Secrets.
+//! a marker. The directory belongs to this user alone, because it can contain Secrets.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, Permissions};
@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 const MARKER: &str = "yardmaster-data-dir";
 /// Begins the names of markers that are not complete.
 const NEW_MARKER: &str = ".yardmaster-data-dir-";
-/// Locked by the process that uses the directory. An empty one is left of a start that was interrupted.
+/// Locked by the process that uses the directory. An interrupted start may leave an empty one.
 pub(crate) const LOCK_FILE: &str = "lock";
 /// The format that this code reads and writes.
 const CURRENT_FORMAT: &str = "format 1";
@@ -50,12 +50,12 @@ pub(crate) enum Claim {
     Earlier,
 }
 
-/// Takes a directory as data directory: creates it, closes it to other users, and marks it. `is_earlier`
-/// recognises what a version without markers left in it.
+/// Claims a directory as data directory: creates it, closes it to other users, and marks it. `is_earlier`
+/// recognises the files of a version without markers.
 ///
 /// # Errors
 ///
-/// If the directory is not ours. Nothing in it has changed then.
+/// If the directory is not ours. Then nothing in it has changed.
 pub(crate) fn claim(
     directory: &Path,
     is_earlier: impl FnOnce(&[OsString]) -> bool,
@@ -69,7 +69,7 @@ pub(crate) fn claim(
     if marker.is_none() {
         names = entries(directory)?;
         if names.iter().any(|name| name == MARKER) {
-            // Another cluster has begun to use the directory meanwhile. The lock decides which of them may.
+            // Another cluster has claimed the directory meanwhile. The lock decides which of the two gets it.
             marker = read_marker(directory)?;
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn make_private(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The names in a directory, without what an interrupted start leaves, or another one that goes on at the same time.
+/// The names in a directory, without files that an interrupted or a concurrent start makes.
 fn entries(directory: &Path) -> std::io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in directory.read_dir()? {
@@ -184,7 +184,7 @@ mod tests {
         assert!(matches!(refused, ClaimError::Foreign), "{refused}");
         assert_eq!(refused.to_string().lines().count(), 1);
         assert_eq!((mode(&data), data.read_dir().unwrap().count()), (0o755, 1));
-        // Of an earlier version it is taken, and closed to others.
+        // If an earlier version wrote it, it is claimed, and closed to other users.
         let is_earlier = |names: &[OsString]| names == ["thesis.tex"];
         assert_eq!(claim(&data, is_earlier).unwrap(), Claim::Earlier);
         assert_eq!(mode(&data), 0o700);

@@ -25,8 +25,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a server that listens on `address`, with TLS if it has an authority. `None` if no client
-    /// can be given this address.
+    /// The endpoint of a server that listens on `address`, with TLS if it has an authority. Returns `None` if
+    /// the address cannot be part of a URL.
     pub(crate) fn new(
         mut address: SocketAddr,
         names: &HostNames,
@@ -57,12 +57,13 @@ impl Endpoint {
         self.authority.as_ref().map(|(pem, _)| pem.as_str())
     }
 
-    /// The address without a final slash, such as `http://127.0.0.1:34567`: in clear if the server speaks that.
+    /// The address without a final slash, such as `http://127.0.0.1:34567`: in clear if the server accepts
+    /// that.
     pub(crate) fn url(&self) -> String {
         without_slash(&self.url)
     }
 
-    /// The address over TLS if the server speaks that.
+    /// The address over TLS, if the server has TLS.
     pub(crate) fn secure_url(&self) -> String {
         without_slash(&self.secure_url)
     }

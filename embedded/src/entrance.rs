@@ -1,4 +1,4 @@
-//! How clients come in: under which names, over TLS or in clear, and with whose token.
+//! How clients connect: under which names, over TLS or in clear, and with which token.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -18,16 +18,17 @@ use crate::{ApiServerConfig, EmbeddedError};
 pub(crate) struct Entrance {
     /// The names that requests may be addressed to.
     pub(crate) names: HostNames,
-    /// What the server speaks.
+    /// The protocols that the server accepts.
     pub(crate) transport: Transport,
     /// Where and how clients reach the server.
     pub(crate) endpoint: Endpoint,
-    /// The owner's token; `None` if nobody needs one.
+    /// The owner's token; `None` if requests need no token.
     pub(crate) owner: Option<Token>,
 }
 
 impl Entrance {
-    /// The entrance of a server that listens on `address`. What outlives the server is in its data directory.
+    /// The entrance of a server that listens on `address`. A data directory keeps the generated token and the
+    /// certificate authority.
     pub(crate) fn open(config: &ApiServerConfig, address: SocketAddr) -> Result<Self, EmbeddedError> {
         let credentials = config.data_dir.as_deref().map(Credentials::open).transpose()?;
         let names = HostNames::new(address.ip(), &config.host_names);

@@ -338,7 +338,7 @@ impl ApiError {
         ))
     }
 
-    /// 400: an admission webhook has refused the request, with a message of its own of so many bytes.
+    /// 400: an admission webhook has refused the request, with a message of this many bytes.
     pub(crate) fn denied_by_webhook(bytes: usize) -> Self {
         let message =
             format!("admission webhook \"webhook.example.com\" denied the request: {}", "x".repeat(bytes));

@@ -21,7 +21,7 @@ pub enum Fault {
     Refuse(StatusCode),
     /// Requests are refused after this long, and change nothing, as when a webhook gives no answer.
     FailWebhook(Duration),
-    /// Requests are refused by a webhook with a message of so many bytes, and change nothing.
+    /// Requests are refused by a webhook with a message of this many bytes, and change nothing.
     DenyByWebhook(usize),
     /// Writes are applied, but the connection breaks before the response.
     LoseReplies,

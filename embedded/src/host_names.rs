@@ -12,7 +12,7 @@ pub(crate) struct HostNames {
 }
 
 impl HostNames {
-    /// Those of a server that listens on `address`, and `further` ones.
+    /// The names of a server that listens on `address`, and `further` ones.
     pub(crate) fn new(address: IpAddr, further: &[String]) -> Self {
         let mut names = Self { names: vec!["localhost".into()], addresses: Vec::new() };
         names.addresses.extend([IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()]);
@@ -36,7 +36,7 @@ impl HostNames {
         names
     }
 
-    /// All of them.
+    /// All names and addresses.
     pub(crate) fn all(&self) -> impl Iterator<Item = String> {
         self.names.iter().cloned().chain(self.addresses.iter().map(ToString::to_string))
     }
@@ -46,7 +46,7 @@ impl HostNames {
         self.addresses.iter().copied().find(|address| !address.is_loopback())
     }
 
-    /// Whether the host of a URL is one of them. Every loopback address is: no other host has it.
+    /// Whether the host of a URL names this server. Every loopback address does: no other host has it.
     pub(crate) fn contains(&self, host: &str) -> bool {
         match host.trim_matches(['[', ']']).parse::<IpAddr>() {
             Ok(address) => address.is_loopback() || self.addresses.contains(&address),
@@ -74,7 +74,8 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-/// The addresses of this machine's interfaces. Those that need a zone are no part of a certificate.
+/// The addresses of this machine's interfaces, except loopback. Addresses that need a zone are left out,
+/// since no certificate can hold them.
 fn interfaces() -> Vec<IpAddr> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
     let mut addresses: Vec<IpAddr> = all

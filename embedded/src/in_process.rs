@@ -1,11 +1,11 @@
-//! The API server without its surroundings: requests and answers in memory, for tests that decide the order and
-//! time of everything.
+//! The API server without its surroundings: requests and answers in memory, for tests that decide the order
+//! and time of everything.
 //!
-//! There is no socket, no connection, no token, no thread, no disk, no garbage collector and no kubelet. A request
-//! takes the same way as one from the network from the moment that it is admitted: content negotiation,
-//! decoding, defaults, admission, validation, storage, watches. The time of day is the caller's [`Clock`]. All waiting
-//! is tokio's, so a runtime with a paused clock decides how long it takes. The same requests in the same order, with
-//! the same seed and the same times, get the same bytes in every process.
+//! There is no socket, no connection, no token, no thread, no disk, no garbage collector and no kubelet. Once
+//! admitted, a request takes the same way as from the network: content negotiation, decoding, defaults,
+//! admission, validation, storage, watches. The time of day is the caller's [`Clock`]. All waiting is
+//! tokio's, so a runtime with a paused clock decides how long it takes. The same requests in the same order,
+//! with the same seed and the same times, get the same bytes in every process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub struct InProcessConfig {
     pub seed: u64,
     /// Feature gates that differ from their default, such as `GenericWorkload`.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster without.
+    /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster
+    /// without.
     pub track_managed_fields: bool,
     /// The `gitVersion` at `/version`, such as `v1.31.0`, in place of the server's own.
     pub git_version: Option<String>,
@@ -50,12 +51,12 @@ impl Default for InProcessConfig {
 /// An API server that is called as a function.
 pub struct InProcess {
     server: Arc<Server>,
-    /// Who sends all requests.
+    /// The user of all requests.
     user: Arc<User>,
 }
 
-/// All objects of an [`InProcess`] server, and its revision, at one moment. It shares the objects with the server,
-/// and copies are cheap. Another server can be restored from it as well.
+/// All objects of an [`InProcess`] server, and its revision, at one moment. A snapshot shares its objects
+/// with the server, so copies are cheap. Other servers can be restored from it as well.
 #[derive(Clone)]
 pub struct Snapshot(Arc<store::Snapshot>);
 
@@ -79,14 +80,14 @@ impl InProcess {
         Ok(Self { server: Arc::new(server), user: Arc::new(User::administrator()) })
     }
 
-    /// Answers one request, whose URI needs no more than path and query. Its sender is an administrator, whatever
-    /// its headers say. The request has taken effect, in full or not at all, when the future is polled for the first
-    /// time: it never waits, and needs no runtime unless it is a watch.
+    /// Answers one request, whose URI needs no more than path and query. The user is an administrator,
+    /// whatever the headers say. The first poll of the future carries out the request, in full or not at all.
+    /// Unless the request is a watch, the future never waits and needs no runtime.
     ///
-    /// The body is read with [`http_body_util::BodyExt`]: `collect` for an answer of known length, `frame` for
-    /// one chunk of a watch. A chunk has whole events, all that were due when the body was polled, up to some
-    /// 64 KiB. A watch must be polled in the runtime in which it was requested, since its bookmarks and its end
-    /// follow that runtime's clock. It ends when it is dropped.
+    /// The body is read with [`http_body_util::BodyExt`]: `collect` for an answer of known length, `frame`
+    /// for one chunk of a watch. A chunk has whole events: all that were due when the body was polled, up to
+    /// about 64 KiB. A watch must be polled in the runtime in which it was requested, since its bookmarks and
+    /// its end follow that runtime's clock. Dropping the body ends the watch.
     pub async fn respond(&self, request: Request<Bytes>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         entrance::answer(&self.server, &parts, Full::new(body), Sender::User(&self.user), &mut None).await
@@ -97,9 +98,9 @@ impl InProcess {
         self.server.store.revision()
     }
 
-    /// Stores an object as it is, in place of the one of its name if there is one: without defaults, admission and
-    /// validation, as a server of another version may have stored it. `plural` names its kind, such as `jobs`. Watches
-    /// show it. Returns whether there is such a kind.
+    /// Stores an object without defaults, admission and validation, as a server of another version may have
+    /// stored it. An object of the same name is replaced, and watches show the write. `plural` names the
+    /// kind, such as `jobs`. Returns whether there is such a kind.
     pub fn store_unchecked(&self, plural: &str, object: Value) -> bool {
         let Some((resource, table)) = resources::stored(plural).zip(self.server.store.table(plural)) else {
             return false;
@@ -124,18 +125,18 @@ impl InProcess {
         Snapshot(Arc::new(self.server.store.snapshot()))
     }
 
-    /// Goes back to a snapshot, as when etcd is restored from a backup and the API servers are started again. Objects
-    /// and revision are as they were. Revisions after it are assigned once more, to other writes. All open watches
-    /// end. A watch from an older revision gets a 410; one from a revision that has not come again stays silent
-    /// until it has, and a read at such a revision gets a 504.
+    /// Goes back to a snapshot, as when etcd is restored from a backup and the API servers are started again.
+    /// Objects and revision are those of the snapshot, and later revisions are assigned once more, to other
+    /// writes. All open watches end. A watch from an older revision gets a 410. A watch from a revision that
+    /// has not come again is silent until then, and a read at such a revision gets a 504.
     pub fn restore(&self, snapshot: &Snapshot) {
         self.server.faults.break_watches();
         self.server.store.restore(&snapshot.0);
     }
 
-    /// Forgets the past, as a compaction of etcd and a restart of its API servers do: watches and lists at older
-    /// revisions and continue tokens get a 410. Open watches continue, unless changes that they have not read
-    /// yet are among what is forgotten: these get a 410.
+    /// Drops the history, as a compaction of etcd and a restart of its API servers do. Watches and lists at
+    /// older revisions, and continue tokens, get a 410. An open watch continues, unless it has not read all
+    /// of the dropped changes: then it gets a 410, too.
     pub fn compact(&self) {
         self.server.store.compact();
         self.server.store.forget();

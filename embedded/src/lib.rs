@@ -8,10 +8,11 @@
 //! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the
 //! strategies of [`rules`]. The `store` holds objects as compact text, and a verb decodes them only when it
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
-//! another write came first. `authentication` knows who sends a request, and `authorization` decides whether
-//! that user may make it. `connections` bounds what clients of a port can hold. `controllers` are the garbage
-//! collector, the namespace controller and the CronJob controller of a cluster, and keep the objects that every cluster has. `in_process` is the server without all this: no network, no
-//! controllers, and the caller's clock.
+//! another write came first. `authentication` finds the user of a request, and `authorization` decides
+//! whether that user may make it. `connections` bounds what clients of a port can hold. `controllers` has the
+//! garbage collector, the namespace controller and the CronJob controller, and keeps the objects that every
+//! cluster has. `in_process` is the server without all this: no network, no controllers, and the caller's
+//! clock.
 
 mod admission;
 mod audit;
@@ -102,28 +103,28 @@ use time::SystemClock;
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiServerConfig {
-    /// Listen address; port 0 picks a free one. An address other than loopback needs a token, and is served over
-    /// TLS alone.
+    /// Listen address; port 0 picks a free one. An address other than loopback needs a token, and is served
+    /// over TLS alone.
     pub listen: SocketAddr,
     /// Host names and addresses of the server besides its own, for its certificate and the `Host` header.
     pub host_names: Vec<String>,
-    /// Who may send requests.
+    /// The token that requests need, if any.
     pub authentication: Authentication,
     /// Bounds of what clients can hold.
     pub limits: HttpLimits,
     /// Access control by roles; without it, every client with the token may do everything. With it, the token
     /// is an administrator's.
     pub rbac: Option<Rbac>,
-    /// Whether a user who sets `blockOwnerDeletion` needs the right to `update` the owner's `finalizers`, and
-    /// one who changes owner references the right to delete the object: the admission plugin
-    /// OwnerReferencesPermissionEnforcement. It has no effect without `rbac`.
+    /// Whether the admission plugin OwnerReferencesPermissionEnforcement is on, which needs `rbac`. Then a
+    /// user who changes owner references needs the right to delete the object. A user who sets
+    /// `blockOwnerDeletion` needs the right to `update` the owner's `finalizers`.
     pub owner_references_permission_enforcement: bool,
     /// Directory that keeps objects across restarts and crashes; in memory only if absent. With a directory,
-    /// a write is acknowledged and becomes visible to clients once it is on disk. It also keeps the generated
-    /// token and the certificate authority, so that a kubeconfig stays valid.
+    /// a write is acknowledged and becomes visible to clients once it is on disk. The directory also keeps
+    /// the generated token and the certificate authority, so that a kubeconfig stays valid.
     pub data_dir: Option<PathBuf>,
-    /// Whether to run without the garbage collector, the namespace controller and the CronJob controller, and without the
-    /// ServiceAccount and ConfigMap that each namespace has otherwise: what kube-apiserver does alone.
+    /// Whether to do only what kube-apiserver does. Then there is no garbage collector, no namespace
+    /// controller and no CronJob controller, and namespaces get no ServiceAccount and no ConfigMap.
     pub api_only: bool,
     /// Maximum number of requests in flight, not counting watches; further requests get a 429 with
     /// `Retry-After`.
@@ -176,7 +177,7 @@ impl ApiServer {
     ///
     /// # Errors
     ///
-    /// If the address cannot be bound, if it is reachable from outside and there is no token, or if the data
+    /// If the address cannot be bound, or can be reached from outside while there is no token. If the data
     /// directory or the credentials in it cannot be used.
     pub async fn start(config: ApiServerConfig) -> Result<Self, EmbeddedError> {
         if entrance::is_remote(config.listen) && matches!(config.authentication, Authentication::Anonymous) {
@@ -187,7 +188,7 @@ impl ApiServer {
         let address = listener.local_addr().map_err(failed)?;
         let random = config.seed.map_or_else(SmallRng::from_os_rng, SmallRng::seed_from_u64);
         let store = open_store(config.data_dir.clone()).await?;
-        // After the store, which knows whether the directory is a server's.
+        // After the store, which checks that the directory is a data directory.
         let entrance = Entrance::open(&config, address)?;
         let (users, denials) =
             config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
@@ -250,24 +251,24 @@ impl ApiServer {
         self.endpoint.secure_url()
     }
 
-    /// The token of the server's owner; `None` if nobody needs one.
+    /// The token of the server's owner; `None` if requests need no token.
     pub fn token(&self) -> Option<&Token> {
         self.server.network.as_ref()?.authenticator.owner()
     }
 
-    /// A configuration for clients in this process, with the owner's token. Nothing in the environment changes
-    /// it: no proxy sees the requests.
+    /// A configuration for clients in this process, with the owner's token. Nothing in the environment
+    /// changes it: no proxy sees the requests.
     pub fn client_config(&self) -> kube::Config {
         self.endpoint.client_config(self.token().map(Token::secret))
     }
 
-    /// A kubeconfig for this server, with the owner's token if it has one: in clear on loopback, for clients that
-    /// send a token there.
+    /// A kubeconfig for this server, with the owner's token if it has one: in clear on loopback, for clients
+    /// that send a token there.
     pub fn kubeconfig(&self) -> Kubeconfig {
         self.kubeconfig_of(&self.url(), self.token().map(Token::secret))
     }
 
-    /// The same over TLS, for all clients: kubectl and others in Go leave a token away where there is no TLS.
+    /// The same over TLS, for all clients: without TLS, kubectl and other clients in Go send no token.
     pub fn secure_kubeconfig(&self) -> Kubeconfig {
         self.kubeconfig_of(&self.secure_url(), self.token().map(Token::secret))
     }

@@ -25,7 +25,7 @@ pub(crate) fn key(namespace: Option<&str>, name: &str) -> Key {
 /// Initial buffer size, in bytes, enough for the text of most objects.
 const USUAL_SIZE: usize = 4096;
 
-/// One version of an object. Immutable: a write makes a new one.
+/// A version of an object. Immutable: a write makes a new version.
 #[derive(Debug)]
 pub(crate) struct Object {
     /// The revision of the write that made this version; 0 for the result of a dry run.
@@ -95,9 +95,8 @@ impl Object {
         (header, Bytes::copy_from_slice(text.get(1..).unwrap_or_default()))
     }
 
-    /// Appends the object's JSON to `out`: with its kind, as for a single object or a watch event, or
-    /// without, as in the items of a list. `revision` is the resourceVersion to show; 0, of a dry run, is not
-    /// shown.
+    /// Appends the object's JSON to `out`. A single object or a watch event has its kind, an item of a list
+    /// has none. `revision` is the resourceVersion to show. The revision 0, of a dry run, is not shown.
     pub(crate) fn write(&self, out: &mut BytesMut, kind: Option<&Resource>, revision: u64) {
         out.extend_from_slice(b"{");
         if let Some(resource) = kind {

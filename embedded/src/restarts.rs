@@ -24,8 +24,8 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// For a part with this name, which has not run yet. Once `closing` is cancelled no restart is delayed: the part
-    /// ends by itself then.
+    /// For a part with this name, which has not run yet. Once `closing` is cancelled, no restart is delayed:
+    /// the part ends by itself then.
     pub(crate) fn of(what: impl Into<String>, closing: &CancellationToken) -> Self {
         Self { what: what.into(), closing: closing.clone(), count: 0, delays: delays() }
     }
@@ -35,8 +35,8 @@ impl Restarts {
         self.count
     }
 
-    /// Runs the part. `None` after a panic, once it is time to run the part again. Everything that the part
-    /// shares must be fit for use after a panic.
+    /// Runs the part. After a panic, returns `None` once it is time to run the part again. Everything that
+    /// the part shares must be fit for use after a panic.
     pub(crate) async fn run<T>(&mut self, part: impl Future<Output = T>) -> Option<T> {
         let start = Instant::now();
         match AssertUnwindSafe(part).catch_unwind().await {
@@ -65,7 +65,7 @@ pub(crate) async fn supervise<F: Future<Output = ()>>(
     while restarts.run(part()).await.is_none() {}
 }
 
-/// Handles one object. Whether that panicked; the next ones can be handled all the same.
+/// Handles one object, and returns whether that panicked. The next objects can be handled all the same.
 pub(crate) fn panics(what: &str, uid: &str, handle: impl FnOnce()) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(handle)) else { return false };
     let panic = message(&*panic);

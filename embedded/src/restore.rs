@@ -62,8 +62,8 @@ pub(crate) fn finish_deletions(server: &Server) {
     }
 }
 
-/// Removes the addresses of kubelets from all Nodes: those kubelets ended together with the server that wrote them, and
-/// their ports may belong to anybody by now.
+/// Removes the addresses of kubelets from all Nodes. These kubelets ended together with the server that wrote
+/// the addresses, and other processes may have their ports by now.
 pub(crate) fn forget_kubelets(server: &Server) {
     let Some(nodes) = resources::stored("nodes") else { return };
     let table = server.table(nodes);

@@ -17,7 +17,7 @@ pub enum SecretFileError {
     /// Its mode lets others read or change it.
     #[error("others may use this file, its mode is {0:04o}: use `chmod 600`, and a new secret")]
     Exposed(u32),
-    /// It belongs to somebody else, who can read and change it.
+    /// It belongs to another user, who can read and change it.
     #[error("this file belongs to another user (uid {0})")]
     Foreign(u32),
     /// It is too long for a secret.
@@ -25,10 +25,10 @@ pub enum SecretFileError {
     TooLong,
 }
 
-/// Reads a file that belongs to this user, and that nobody else may read or change.
+/// Reads a file that belongs to this user, and that no other user may read or change.
 pub(crate) fn read(path: &Path) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
-    // Of the open file, which nobody can exchange any more.
+    // Checks the open file, since the path may lead to another file by now.
     let metadata = file.metadata()?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(SecretFileError::Foreign(metadata.uid()));

@@ -27,7 +27,7 @@ use super::time::Clock;
 
 /// How a server meets its clients, and kubelets, over the network.
 pub(crate) struct Network {
-    /// Who may send requests.
+    /// Finds the user of a request.
     pub(crate) authenticator: Authenticator,
     /// The names that requests may be addressed to.
     pub(crate) names: HostNames,
@@ -77,7 +77,7 @@ const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedList
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Server {
-    /// A server with default settings, which meets nobody over the network.
+    /// A server with default settings and without a network.
     pub(crate) fn new(store: Store, clock: Arc<dyn Clock>, random: SmallRng) -> Self {
         Self {
             store,
@@ -127,7 +127,7 @@ impl Server {
         Err(error)
     }
 
-    /// Why a user may not do something; the reason is often empty. `None` if it is allowed.
+    /// Why a user may not do something; the reason is often empty. Returns `None` if it is allowed.
     pub(crate) fn refusal(&self, user: Option<&User>, request: &Attributes) -> Option<String> {
         let access = self.authorizer.as_ref()?.review(&self.store, user?, request);
         (!access.allowed).then_some(access.reason)

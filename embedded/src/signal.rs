@@ -1,7 +1,7 @@
-//! Something that many tasks wait for. They wake up in the order in which they began to wait.
+//! A signal that many tasks wait for. Tasks wake up in the order in which they began to wait.
 //!
-//! tokio's `watch` wakes its receivers in a random order, which would make every run of a simulated cluster
-//! another one.
+//! tokio's `watch` wakes its receivers in a random order, so no run of a simulated cluster would repeat
+//! another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ impl Signal {
     }
 }
 
-/// One that waits for the signal.
+/// The side that waits for the signal.
 pub(crate) struct Subscriber {
     shared: Arc<Shared>,
     seen: u64,
@@ -89,7 +89,7 @@ mod tests {
                 woken.lock().push(number);
             });
         }
-        // One turn of the runtime does not reach all of them.
+        // All tasks must wait first, and a single yield does not run all of them.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

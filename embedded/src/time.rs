@@ -1,11 +1,12 @@
-//! The clock, times as the API shows them, and arithmetic with the seconds that clients send: any number is a valid one.
+//! The clock, times as the API shows them, and arithmetic with seconds that clients send, which may be any
+//! number.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Says what time of day it is.
+/// A source of the time of day.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
@@ -34,13 +35,13 @@ pub(crate) fn format_micro_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// The time so many seconds later, or earlier if negative, within the years -9999 to 9999.
+/// The time this many seconds later, or earlier if negative, within the years -9999 to 9999.
 pub(crate) fn seconds_after(time: Timestamp, seconds: i64) -> Timestamp {
-    // Of a duration without calendar units, only the result can be out of range, and that saturates.
+    // The duration has no calendar units, so only the result can be out of range, and that saturates.
     time.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(time)
 }
 
-/// The instant so much later than now; at most a hundred years.
+/// Now plus a duration of at most a hundred years.
 pub(crate) fn from_now(time: Duration) -> Instant {
     Instant::now() + time.min(FAR_FUTURE)
 }

@@ -1,5 +1,5 @@
-//! TLS for a server that other hosts can reach: a certificate authority of its own, which its kubeconfig
-//! names, and a certificate for each of its lives.
+//! TLS for a server that other hosts can reach. The server has its own certificate authority, which its
+//! kubeconfig names, and gets a new certificate at each start.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const CERTIFICATE: &str = "ca.crt";
 
 /// How long the authority is valid, in years. Kubeconfigs with it are valid as long.
 const AUTHORITY_YEARS: i64 = 10;
-/// How long the certificate of one life of the server is valid, in years.
+/// How long the server's certificate is valid, in years.
 const SERVER_YEARS: i64 = 1;
 
 /// Why a server has no TLS.
@@ -36,7 +36,7 @@ pub enum TlsError {
     /// The certificate is not usable.
     #[error("{0}")]
     Rustls(#[from] tokio_rustls::rustls::Error),
-    /// The authority's certificate is not one.
+    /// The authority's certificate is not in PEM.
     #[error("ca.crt: {0}")]
     NotPem(String),
 }

@@ -1,7 +1,7 @@
 //! The form of an object in one of its API versions.
 //!
-//! Every kind except events is stored as it is served. Events are served in two groups with different names
-//! for the same fields; they are stored as core/v1 events and converted on the way in and out.
+//! Every kind except events is stored as it is served. Two groups serve events, with different names for the
+//! same fields. Events are stored in the form of core/v1, and converted on the way in and out.
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value};
@@ -93,7 +93,8 @@ pub(crate) fn write_with_kind(out: &mut BytesMut, resource: &Resource, object: &
     }
 }
 
-/// Appends the JSON of an object without its kind, as in the items of a list, under the given resourceVersion.
+/// Appends the JSON of an object without its kind, as in the items of a list, under the given
+/// resourceVersion.
 pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Object, revision: u64) {
     if renamed(resource) {
         let mut value = decode(resource, object);

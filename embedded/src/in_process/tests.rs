@@ -248,7 +248,7 @@ async fn a_compaction_forgets_the_past_and_keeps_open_watches() {
     let mut labelled = watch_from(&client, first, "&labelSelector=app=a").await;
     let mut behind = watch_from(&client, first - 1, "").await;
     assert!(open.events().is_empty() && labelled.events().is_empty());
-    // Revisions of another kind, of which the watches of pods have not read anything.
+    // Writes of another kind: the watches of pods have not read their revisions.
     for name in ["x", "y"] {
         assert_eq!(client.post(LEASES, &json!({"metadata": {"name": name}})).await.code, 201);
     }
@@ -292,7 +292,7 @@ async fn a_deleted_job_goes_as_its_propagation_policy_says() {
             assert_eq!(left.code, 404);
             continue;
         };
-        // No garbage collector runs, so the object stays until somebody plays it.
+        // No garbage collector runs, so the object stays until the test removes the finalizer.
         assert_eq!(left.json()["metadata"]["finalizers"], json!([finalizer]));
         let release = r#"{"metadata":{"finalizers":null}}"#;
         assert_eq!(client.send("PATCH", &path, JSON, MERGE, release).await.code, 200);

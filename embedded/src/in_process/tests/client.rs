@@ -120,7 +120,7 @@ impl Client {
 
 /// An open watch.
 pub(super) struct Watcher {
-    /// `None` once it has ended.
+    /// The body of the response; `None` once it has ended.
     body: Option<Body>,
 }
 

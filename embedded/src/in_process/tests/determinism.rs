@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// One request, of a kind and to an object that chance chooses.
+    /// Sends a random request to a random object.
     async fn step(&mut self) {
         let number = self.random.random_range(0..12);
         let app = ["a", "b", "c"][self.random.random_range(0..3)];
@@ -146,7 +146,7 @@ impl Session {
                 self.send("GET", &format!("{PODS}?limit=3{more}"), JSON, "", "").await;
             }
             13 => {
-                // Two managers that want the same field, and now and then force it.
+                // Two managers apply the same field, and sometimes force it.
                 let manager = self.random.random_range(0..2);
                 let lease = json!({
                     "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": format!("l{}", number % 3)},
@@ -204,7 +204,7 @@ async fn two_servers_answer_with_the_same_bytes() {
     if let Some(difference) = difference(&one.transcript, &other.transcript) {
         panic!("{difference}");
     }
-    // The requests are not all refused: every kind of answer is among what is compared.
+    // Not all requests are refused: the session has answers of every kind.
     for (method, code, least) in [
         ("POST", 201, 20),
         ("POST", 409, 3),
@@ -283,7 +283,7 @@ async fn another_seed_gives_other_uids_and_nothing_else() {
     assert_eq!(one.2, other.2);
 }
 
-/// Prints what the session comes to, for the test below, which runs it in a process of its own.
+/// Prints a digest of the session, for the test below, which runs this one in a process of its own.
 #[tokio::test(start_paused = true)]
 #[ignore = "a part of another test"]
 async fn digest() {
@@ -301,7 +301,8 @@ async fn another_process_answers_with_the_same_bytes() {
     assert!(text.contains(&format!("digest {here}\n")), "here {here}\n{text}");
 }
 
-/// Time for each request, in the profile of the build: `cargo test --release -p yardmaster-embedded cost -- --ignored --nocapture`.
+/// Time for each request, in the profile of the build:
+/// `cargo test --release -p yardmaster-embedded cost -- --ignored --nocapture`.
 #[tokio::test(start_paused = true)]
 #[ignore = "a measurement"]
 async fn cost() {

@@ -13,7 +13,7 @@ use crate::store::{Expect, NewVersion};
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// What clients write of a kind, besides metadata and type.
+/// The fields that clients write of a kind, besides metadata and type.
 fn sample(api_version: &str, kind: &str) -> Value {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "u"});
