@@ -3,9 +3,12 @@
 //!
 //! The lease manager runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
+mod acts;
+mod answers;
 mod board;
 mod echo;
 mod feed;
+mod handle;
 mod history;
 mod incompatibility;
 mod layout;
@@ -17,7 +20,6 @@ mod view;
 mod without_leases;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
@@ -29,12 +31,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
+use self::answers::Answer;
 pub use self::board::{LeaseBoard, SeenLeases};
 use self::echo::Echo;
 use self::feed::Feed;
+pub use self::handle::LeaseManagerHandle;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
-use self::live::{Found, LiveLeases, Unreadable};
 use self::restore::{Doubt, Listing};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
@@ -48,8 +51,8 @@ use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::job::names;
 use crate::mutants::{Mutant, is};
-use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseCodec, LeaseRecord};
-use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
+use crate::sharding::lease::{LeaseCodec, LeaseRecord};
+use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
 /// Most changes of Leases that are applied together.
@@ -59,41 +62,6 @@ const CHUNK: usize = 256;
 const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
-#[derive(Clone, Debug)]
-pub struct LeaseManagerHandle {
-    progress: ProgressSender,
-    view: watch::Receiver<View>,
-    board: LeaseBoard,
-    /// When it last decided something; `None` while it begins or ends.
-    decided: watch::Receiver<Option<Instant>>,
-    /// For how long at most it decides nothing while it is well.
-    longest_wait: Duration,
-}
-
-impl LeaseManagerHandle {
-    /// Where the replica's actors report.
-    pub fn progress(&self) -> &ProgressSender {
-        &self.progress
-    }
-
-    /// The shards that the replica owns, as they change.
-    pub fn view(&self) -> watch::Receiver<View> {
-        self.view.clone()
-    }
-
-    /// For how long it has decided nothing, beyond the time for which it may wait for the API server.
-    pub fn overdue(&self) -> Duration {
-        let idle = self.decided.borrow().map(|decided| decided.elapsed()).unwrap_or_default();
-        idle.saturating_sub(self.longest_wait)
-    }
-
-    /// All replicas and the owners of all shards.
-    pub fn board(&self) -> &LeaseBoard {
-        &self.board
-    }
-}
 
 /// The lease manager of a replica.
 pub struct LeaseManager {
@@ -119,15 +87,6 @@ pub struct LeaseManager {
     listing: Listing,
     /// The session of the state that the replica's actors hold.
     session: u32,
-}
-
-/// An answer of the API server.
-enum Answer {
-    Heartbeat { sent: Instant, leaving: bool, found: Option<Found>, written: Written },
-    Read(Arc<str>, Option<Found>),
-    Claim { claim: Claim, found: Option<Found>, written: Written },
-    Balance { balance: Balance, found: Option<Found>, written: Written },
-    Nothing,
 }
 
 impl LeaseManager {
@@ -409,173 +368,8 @@ impl LeaseManager {
         }
     }
 
-    fn answered(&mut self, answer: Answer) {
-        let now = self.now();
-        match answer {
-            Answer::Heartbeat { sent, leaving, found, written } => {
-                let identity = self.cx.config.identity.clone();
-                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
-                    None => lease_manager.coordinator.heartbeat_gone(&identity, u64::MAX, now),
-                    Some(lease) => lease_manager.coordinator.heartbeat_unreadable(lease.version),
-                });
-                self.coordinator.heartbeat_written(written, leaving, now);
-                if let Written::As(version) = written {
-                    self.renewed(sent);
-                    let took = self.instant().saturating_duration_since(sent);
-                    self.cx.config.answer_time.renewed(took);
-                    self.echo.written(version, Instant::now());
-                }
-                if let Some(until) = self.coordinator.acts_until() {
-                    let until = self.origin + until;
-                    self.fences.values().for_each(|fence| fence.extend(until));
-                    self.listing.confirmed(self.coordinator.session(), self.instant());
-                }
-            }
-            Answer::Read(identity, None) => {
-                tracing::warn!(%identity, "cannot read the heartbeat of a silent replica");
-                self.coordinator.heartbeat_unread(now);
-            }
-            Answer::Read(identity, Some(found)) => {
-                // A living replica mends its own heartbeat: one that cannot be read counts as none.
-                let heartbeat = match found {
-                    Found::Record(LeaseRecord::Heartbeat(heartbeat)) => Some(heartbeat),
-                    _ => None,
-                };
-                self.coordinator.heartbeat_read(&identity, heartbeat, now);
-            }
-            Answer::Claim { claim, found, written } => {
-                let shard = claim.shard;
-                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
-                    None => lease_manager.coordinator.claim_gone(shard, u64::MAX, now),
-                    Some(Unreadable { version, epoch }) => {
-                        lease_manager.coordinator.claim_unreadable(shard, version, epoch, now);
-                    }
-                });
-                if claim.holder.is_none() && matches!(written, Written::As(_)) {
-                    self.count(Handover::Released);
-                }
-                if let Written::As(version) = written {
-                    // The watch may show it only after the shard is synced.
-                    let record = LeaseRecord::Claim(Claim { version, ..claim.clone() });
-                    self.board.seen(&record, self.instant(), self.cx.clock.now());
-                }
-                self.coordinator.claim_written(&claim, written, now);
-            }
-            Answer::Balance { balance, found, written } => {
-                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
-                    None => lease_manager.coordinator.balance_gone(u64::MAX),
-                    Some(Unreadable { version, .. }) => {
-                        let nothing = Balance { version, ..Balance::default() };
-                        lease_manager.coordinator.balance_seen(nothing, now);
-                    }
-                });
-                self.coordinator.balance_written(balance, written, now);
-            }
-            Answer::Nothing => {}
-        }
-    }
-
-    /// Applies a live read, if there was one. `unknown` handles a missing or unreadable Lease.
-    fn take_reading(
-        &mut self,
-        found: Option<Found>,
-        now: Moment,
-        unknown: impl FnOnce(&mut Self, Option<Unreadable>),
-    ) {
-        match found {
-            Some(Found::Record(record)) => self.found(record, now),
-            Some(Found::Unreadable(lease)) => unknown(self, Some(lease)),
-            Some(Found::Nothing) => unknown(self, None),
-            None => {}
-        }
-    }
-
     fn count(&self, direction: Handover) {
         self.cx.metrics.handovers.get_or_create(&HandoverLabels { direction }).inc();
-    }
-
-    fn act(&mut self, action: Action, replica: &Recipient<ShardCommand>) {
-        match action {
-            Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
-            Action::ReadHeartbeat(identity) => {
-                let (live, name) = (self.live(), self.codec.heartbeat_name(&identity));
-                let known = self.coordinator.heartbeat_version(&identity);
-                self.answers.push(Box::pin(async move {
-                    let found = live.read(&name, known).await;
-                    Answer::Read(identity, found)
-                }));
-            }
-            Action::DeleteHeartbeat(identity, version) => {
-                let (leases, name) = (self.leases.clone(), self.codec.heartbeat_name(&identity));
-                self.answers.push(Box::pin(async move {
-                    if let Err(error) = leases.delete(&name, version).await {
-                        tracing::debug!(%error, name, "a heartbeat was not deleted");
-                    }
-                    Answer::Nothing
-                }));
-            }
-            Action::WriteClaim(claim) => self.write_claim(claim),
-            Action::WriteBalance(balance) => self.write_balance(balance),
-            Action::Start(shard, epoch) => {
-                let until = self.coordinator.acts_until().map_or(self.origin, |until| self.origin + until);
-                let fence = Fence::until(until, self.cx.boot_clock.clone());
-                self.fences.insert(shard, fence.clone());
-                self.count(Handover::Acquired);
-                let version = self.history.newest();
-                replica.do_send(ShardCommand::Start { shard, epoch, fence, version });
-            }
-            Action::Drain(shard) => replica.do_send(ShardCommand::Drain(shard)),
-            Action::Drop(shard) => {
-                self.close(shard);
-                self.count(Handover::Lost);
-                tracing::warn!(%shard, "a shard was lost");
-                replica.do_send(ShardCommand::Drop(shard));
-            }
-            Action::Left => {}
-        }
-    }
-
-    fn live(&self) -> LiveLeases {
-        LiveLeases { client: self.leases.clone(), codec: self.codec.clone(), history: self.history.clone() }
-    }
-
-    fn close(&mut self, shard: ShardId) {
-        self.claimed.remove(&shard);
-        if let Some(fence) = self.fences.remove(&shard) {
-            fence.close();
-        }
-    }
-
-    fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
-        let (live, sent, leaving) = (self.live(), self.instant(), heartbeat.leaving);
-        let lease = self.codec.heartbeat(&heartbeat, self.cx.clock.now());
-        self.answers.push(Box::pin(async move {
-            let (written, found) = live.write(&lease).await;
-            Answer::Heartbeat { sent, leaving, found, written }
-        }));
-    }
-
-    fn write_claim(&mut self, claim: Claim) {
-        if claim.holder.is_none() {
-            self.close(claim.shard);
-        } else {
-            self.claimed.insert(claim.shard, self.instant());
-        }
-        let live = self.live();
-        let lease = self.codec.claim(&claim, self.cx.config.lease_duration, self.cx.clock.now());
-        self.answers.push(Box::pin(async move {
-            let (written, found) = live.write(&lease).await;
-            Answer::Claim { claim, found, written }
-        }));
-    }
-
-    fn write_balance(&self, balance: Balance) {
-        tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
-        let (live, lease) = (self.live(), self.codec.balance(&balance));
-        self.answers.push(Box::pin(async move {
-            let (written, found) = live.write(&lease).await;
-            Answer::Balance { balance, found, written }
-        }));
     }
 }
 

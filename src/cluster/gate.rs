@@ -14,34 +14,32 @@
 //! a webhook are returned as well, whatever their code.
 
 mod answer;
+mod dispatch;
 mod flight;
 mod priority;
 mod slots;
+mod turn;
 mod turn_time;
 mod waiting;
 mod window;
 mod write;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt};
+use futures::future::BoxFuture;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
-use self::flight::Sent;
-use self::slots::{Lane, Signal, Slot, Slots};
+use self::dispatch::{dispatch, grant};
+use self::slots::{Lane, Slots};
 use self::turn_time::TurnTime;
 use self::waiting::Waiting;
-use self::write::Call;
 use super::answer_body::LongAnswers;
-use super::answer_time::{self, AnswerTime};
-use super::departure::Departure;
-use super::fair_queue::{FairQueue, Room};
+use super::answer_time::AnswerTime;
+use super::fair_queue::FairQueue;
 use super::rate::Rate;
 use super::supervision::supervised;
 use super::transport::Transport;
@@ -50,10 +48,11 @@ use crate::job::limits::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::QueueLabels;
-use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
+use crate::telemetry::traces::CallTrace;
 
 pub use self::answer::{Answer, WriteError};
 pub use self::priority::Priority;
+pub use self::turn::{Reservation, Turn};
 pub use self::window::WindowLimits;
 pub use self::write::Write;
 pub use super::fence::Fence;
@@ -146,54 +145,6 @@ struct Shared {
 struct State {
     queue: FairQueue<Priority, Lane, Uid, Waiting>,
     slots: Slots,
-}
-
-/// The turn of a write. It holds a slot until it is used or dropped.
-pub struct Turn {
-    shared: Arc<Shared>,
-    slot: Option<Slot>,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            self.shared.end(slot, None, |_| ());
-        }
-    }
-}
-
-impl std::fmt::Debug for Turn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").field("slot", &self.slot).finish_non_exhaustive()
-    }
-}
-
-/// A turn that was asked for.
-#[derive(Debug)]
-pub struct Reservation {
-    turn: oneshot::Receiver<Result<Turn, WriteError>>,
-}
-
-impl Reservation {
-    /// The turn, if it has come; otherwise the reservation.
-    ///
-    /// # Errors
-    /// As [`wait`](Self::wait).
-    pub fn granted(mut self) -> Result<Result<Turn, Self>, WriteError> {
-        match self.turn.try_recv() {
-            Ok(turn) => turn.map(Ok),
-            Err(TryRecvError::Empty) => Ok(Err(self)),
-            Err(TryRecvError::Closed) => Err(closed()),
-        }
-    }
-
-    /// Waits for the turn.
-    ///
-    /// # Errors
-    /// [`WriteError::Fenced`] behind a closed fence, [`WriteError::Unknown`] once the gate is closed.
-    pub async fn wait(self) -> Result<Turn, WriteError> {
-        self.turn.await.unwrap_or_else(|_| Err(closed()))
-    }
 }
 
 type WriteResult = Result<Answer, WriteError>;
@@ -346,242 +297,6 @@ impl WriteGate {
             ended.await;
         }
     }
-}
-
-/// The dispatcher: gives waiting writes their turn, as window and rate allow.
-async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
-    loop {
-        shared.sendable().await;
-        if let Some(rate) = rate {
-            rate.take().await;
-        }
-        // A withdrawn write does not cost the token.
-        while !shared.grant_next() {
-            shared.sendable().await;
-        }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Poisoning is ignored: the state is changed by steps that do not panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Queues a write. If nothing holds the write back, it gets its turn without the dispatcher.
-    fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
-        let mut state = self.lock();
-        state.slots.take_back(self.answer_time.is_congested());
-        let at_once = self.qps == 0
-            && state.queue.is_empty()
-            && state.slots.room(order.priority, &lane, 0) != Room::None;
-        if at_once {
-            let slot = state.slots.start(order.priority, lane);
-            self.update_gauges(&state);
-            drop(state);
-            grant(waiting.turn, Ok(Turn { shared: self.clone(), slot: Some(slot) }));
-        } else {
-            state.queue.push(order.priority, lane, order.flow.clone(), waiting);
-            self.update_gauges(&state);
-            drop(state);
-            self.work.notify_one();
-        }
-    }
-
-    /// Returns once there is a write to send and a slot for it.
-    async fn sendable(&self) {
-        loop {
-            let work = self.work.notified();
-            let (sendable, next_change) = {
-                let mut state = self.lock();
-                state.slots.take_back(self.answer_time.is_congested());
-                let next_change = state.slots.next_change().filter(|_| !state.queue.is_empty());
-                (state.is_sendable(), next_change)
-            };
-            match next_change {
-                _ if sendable => return,
-                // Either is a reason to look again.
-                Some(at) => drop(timeout_at(at, work).await),
-                None => work.await,
-            }
-        }
-    }
-
-    /// Gives the next write that may leave its turn, if there is one. Writes behind a closed fence fail, and take
-    /// neither room nor rate.
-    fn grant_next(self: &Arc<Self>) -> bool {
-        let mut state = self.lock();
-        let mut next = None;
-        while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
-            if !fence.is_open() {
-                grant(turn, self.fenced(&fence));
-            } else {
-                let slot = state.slots.start(priority, lane);
-                next = Some((turn, Turn { shared: self.clone(), slot: Some(slot) }));
-                break;
-            }
-        }
-        self.update_gauges(&state);
-        drop(state);
-        let Some((turn, granted)) = next else {
-            self.ended.notify_waiters();
-            return false;
-        };
-        grant(turn, Ok(granted));
-        true
-    }
-
-    /// Carries out a queued write, to its end.
-    async fn carry_out(
-        self: Arc<Self>,
-        order: Order,
-        write: Write,
-        trace: CallTrace,
-        mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
-    ) -> WriteResult {
-        let mut resends = 0_u32;
-        loop {
-            let granted = tokio::select! {
-                biased;
-                granted = &mut turn => Some(granted.unwrap_or_else(|_| Err(closed()))?),
-                () = order.fence.closed() => None,
-            };
-            let Some(mut granted) = granted else {
-                drop(turn);
-                self.forget_unwanted(&order, &write.lane());
-                return self.fenced(&order.fence);
-            };
-            let call = write.call();
-            let name = call.span;
-            // A request that does not leave has no span.
-            let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
-            let (signal, result) = match self.send(call, &write, &order.fence, &span) {
-                Ok(sent) => {
-                    let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
-                    trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
-                    (signal, result)
-                }
-                Err(refusal) => (None, Err(refusal)),
-            };
-            let Some(slot) = granted.slot.take() else { return result };
-            match result {
-                Err(WriteError::Busy { retry_after }) if !order.priority.is_event() => {
-                    let (again, next_turn) = Waiting::of(&order);
-                    self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
-                    turn = next_turn;
-                }
-                result => {
-                    self.end(slot, signal, |_| ());
-                    return result;
-                }
-            }
-            resends = resends.saturating_add(1);
-        }
-    }
-
-    /// Ends a request; `then` may put its write back into the queue.
-    fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
-        let mut signal = signal;
-        if let Some(Signal::Answered(took)) = signal {
-            let kind =
-                if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
-            self.answer_time.observe(kind, slot.namespace(), took);
-            if slot.is_creation() && self.answer_time.is_congested() {
-                signal = Some(Signal::Congested(took));
-            }
-        }
-        if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal
-            && took > (self.answer_time.get() * HELD_UP.1).clamp(HELD_UP.0, HELD_UP_SURELY)
-        {
-            signal = Some(Signal::HeldUp);
-        }
-        let mut state = self.lock();
-        state.slots.end(slot, signal);
-        then(&mut state);
-        self.update_gauges(&state);
-        drop(state);
-        self.work.notify_one();
-        self.ended.notify_waiters();
-    }
-
-    /// Drops the writes of a flow whose callers no longer wait.
-    fn forget_unwanted(&self, order: &Order, lane: &Lane) {
-        let mut state = self.lock();
-        state.queue.forget(order.priority, lane, &order.flow);
-        self.update_gauges(&state);
-    }
-
-    /// Drops all waiting writes, which fails them.
-    fn close(&self) {
-        let mut state = self.lock();
-        state.queue.clear();
-        self.update_gauges(&state);
-    }
-
-    /// Builds the request of a write whose turn has come.
-    fn send(&self, call: Call, write: &Write, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
-        let Call { expected, of_existing, .. } = call;
-        let mut request =
-            call.into_request(write.body()).map_err(|e| WriteError::Invalid(e.to_string().into()))?;
-        let started = Instant::now();
-        if !fence.is_open() {
-            return self.fenced(fence);
-        }
-        span.inject(request.headers_mut());
-        let departure = Departure::through(fence);
-        request.extensions_mut().insert(departure.clone());
-        let longest = self.timeout;
-        let Lane { namespace, call: labels } = write.lane();
-        let (opened, turns) = (self.transport.open(request), self.long_answers.clone());
-        let answer = async move { turns.read(opened.await?, Some(&namespace)).await };
-        let outcome = Box::pin(flight::outcome(answer.boxed(), fence.clone(), longest));
-        Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
-    }
-
-    fn fenced<T>(&self, fence: &Fence) -> Result<T, WriteError> {
-        Err(answer::kept_back(fence, &self.metrics))
-    }
-
-    fn update_gauges(&self, state: &State) {
-        for (priority, gauge) in Priority::ALL.into_iter().zip(&self.depth) {
-            gauge.set(state.queue.len(priority) as i64);
-        }
-        self.metrics.write_window.set(state.slots.size() as i64);
-        self.metrics.writes_in_flight.set(state.slots.in_flight() as i64);
-        self.metrics.throttled_namespaces.set(state.slots.throttled() as i64);
-    }
-}
-
-impl State {
-    /// Puts a write back that the API server rejected unread (429), and pauses.
-    fn requeue(&mut self, order: &Order, lane: Lane, waiting: Waiting, retry_after: Option<Duration>) {
-        self.slots.pause(&lane, retry_after);
-        self.queue.put_back(order.priority, lane, order.flow.clone(), waiting);
-    }
-
-    /// Takes the next write for which there is a slot.
-    fn next(&mut self) -> Option<(Priority, Lane, Waiting)> {
-        let slots = &self.slots;
-        if !slots.has_room() {
-            return None;
-        }
-        self.queue.pop(|priority, lane, waiting| slots.room(priority, lane, waiting))
-    }
-
-    fn is_sendable(&self) -> bool {
-        self.slots.has_room()
-            && self.queue.is_ready(|priority, lane, waiting| self.slots.room(priority, lane, waiting))
-    }
-
-    fn is_idle(&self) -> bool {
-        let waits = |priority: Priority| !priority.is_event() && self.queue.len(priority) > 0;
-        !Priority::ALL.into_iter().any(waits) && self.slots.in_flight() == self.slots.events()
-    }
-}
-
-/// Gives a write its turn, if its future still exists. Otherwise the turn is dropped, which frees its room.
-fn grant(turn: oneshot::Sender<Result<Turn, WriteError>>, granted: Result<Turn, WriteError>) {
-    drop(turn.send(granted));
 }
 
 #[cfg(test)]

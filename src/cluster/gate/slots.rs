@@ -32,6 +32,9 @@
 //! shared window back, and counts in its lane and namespace only. It still occupies the API server. So few
 //! late writes may give their slots back, and none more while the API server is overloaded.
 
+mod held;
+mod namespace;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +42,10 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
+use self::held::Held;
+use self::namespace::{LaneState, Namespace, Verdict};
 use super::Priority;
-use super::window::{Latency, Place, Shrink, Window, WindowLimits};
+use super::window::{Place, Shrink, Window, WindowLimits};
 use crate::cluster::fair_queue::Room;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
@@ -101,65 +106,6 @@ pub(super) struct Slots {
     paused_until: Option<Instant>,
     /// The ends of all pauses.
     pause_ends: BTreeSet<Instant>,
-}
-
-#[derive(Debug)]
-struct Namespace {
-    lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
-    /// Writes in flight.
-    held: Held,
-    /// When a write last failed or was slow, and when one was last answered well.
-    trouble: Option<Instant>,
-    good: Option<Instant>,
-    /// When the API server last refused to read a write.
-    refused: Option<Instant>,
-    used: Instant,
-}
-
-#[derive(Debug)]
-struct LaneState {
-    window: Window,
-    latency: Latency,
-    /// Writes in flight that are late.
-    late: usize,
-    /// How often in a row the API server has refused to read the writes in flight.
-    refused: u32,
-    /// Until when no write of the lane leaves.
-    paused_until: Option<Instant>,
-}
-
-/// Numbers of writes in flight, by priority.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Held([usize; Priority::ALL.len()]);
-
-impl Held {
-    fn of(&self, priority: Priority) -> usize {
-        self.0[priority as usize]
-    }
-
-    fn total(&self) -> usize {
-        self.0.iter().sum()
-    }
-
-    fn add(&mut self, priority: Priority) {
-        self.0[priority as usize] += 1;
-    }
-
-    fn remove(&mut self, priority: Priority) {
-        self.0[priority as usize] -= 1;
-    }
-
-    fn events(&self) -> usize {
-        self.of(Priority::Report) + self.of(Priority::Event)
-    }
-}
-
-/// The verdict of an answer on its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Good,
-    Slow,
-    Failed,
 }
 
 /// Trouble of most namespaces within this time counts for all ...
@@ -474,87 +420,6 @@ impl Slots {
 /// Whether a pause until then has not ended.
 fn is_going_on(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() < until)
-}
-
-impl Namespace {
-    fn new(now: Instant) -> Self {
-        Self {
-            lanes: HashMap::default(),
-            held: Held::default(),
-            trouble: None,
-            good: None,
-            refused: None,
-            used: now,
-        }
-    }
-
-    fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
-        self.lanes.entry(call.clone()).or_insert_with(|| LaneState::new(limits))
-    }
-
-    fn creations(&self) -> Option<&LaneState> {
-        self.lanes.get(&Lane::of_creations())
-    }
-
-    fn is_busy(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.in_flight() > 0)
-    }
-
-    fn is_throttled(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.is_throttled())
-    }
-}
-
-impl LaneState {
-    fn new(limits: WindowLimits) -> Self {
-        Self {
-            window: Window::new(limits),
-            latency: Latency::default(),
-            late: 0,
-            refused: 0,
-            paused_until: None,
-        }
-    }
-
-    /// Writes in flight that are not late.
-    fn on_time(&self) -> usize {
-        self.window.in_flight() - self.late
-    }
-
-    /// Whether no further write may leave, though none has failed.
-    fn is_full(&self) -> bool {
-        !self.window.has_room() && !self.window.is_throttled()
-    }
-
-    fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
-        if !matches!(signal, Signal::Busy | Signal::Failed) {
-            self.refused = 0;
-        }
-        match signal {
-            Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Congested(latency) => {
-                self.latency.observe(latency, false);
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Answered(_) | Signal::Refused(_) => {
-                self.window.grow(place);
-                Verdict::Good
-            }
-            Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
-                let is_first = self.window.counts(place);
-                match is_first {
-                    true => self.window.shrink(place, Shrink::Failure),
-                    false => self.window.shrink_further(),
-                }
-                self.refused = self.refused.saturating_add(u32::from(is_first && signal == Signal::Busy));
-                Verdict::Failed
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::cluster::boot_clock::AwakeClock;

@@ -12,9 +12,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::*;
 use crate::cluster::resource::Resource;
+use crate::cluster::transport::{ByteStream, TransportError};
 use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
