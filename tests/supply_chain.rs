@@ -10,7 +10,7 @@ use regex::Regex;
 use tempfile::TempDir;
 use walkdir::WalkDir;
 
-/// What `.ci/release check` and `notes` read.
+/// The files that `.ci/release check` and `notes` read.
 const FILES: [&str; 4] = ["Cargo.toml", "CHANGELOG.md", "Dockerfile", "charts/yardmaster/Chart.yaml"];
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
