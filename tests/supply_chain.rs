@@ -168,7 +168,7 @@ fn workflows_use_commits_and_digests() {
         );
         let fields = content.lines().map(|line| line.trim().trim_start_matches("- "));
         for field in fields
-            .filter(|field| ["uses:", "image:", "NODE_IMAGE:"].iter().any(|name| field.starts_with(name)))
+            .filter(|field| ["uses: ", "image: ", "NODE_IMAGE: "].iter().any(|name| field.starts_with(name)))
         {
             let is_pinned = [&action, &own, &image].iter().any(|form| form.is_match(field));
             assert!(is_pinned, "{}: {field}: name a commit with its version, or a digest", path.display());
