@@ -3,18 +3,12 @@
 #   docker build -t yardmaster .
 #   docker run --rm yardmaster --help
 #
-# A release is for both architectures, and names the images that it is made from by digest (`docker buildx imagetools inspect
-# rust:1.95-bookworm` prints the one that the tag has). It has a record of how it was built, and a bill of materials (SBOM)
-# in CycloneDX, which is written to a folder:
+# .github/workflows/release.yml makes the images of a release: for both architectures, each on a machine of its own, from base
+# images by digest. Emulated, the thorough optimisation takes hours. The stage `program` has the program alone, beside its bill
+# of materials (SBOM) in CycloneDX:
 #
-#   pins="--build-arg RUST_IMAGE=docker.io/library/rust@sha256:... --build-arg BASE_IMAGE=gcr.io/distroless/static-debian12@sha256:..."
-#   docker buildx build --platform linux/amd64,linux/arm64 $pins --sbom=true --provenance=mode=max \
-#     --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) \
-#     --build-arg CREATED=$(date -u +%Y-%m-%dT%H:%M:%SZ) -t REGISTRY/yardmaster:0.1.0 --push .
-#   docker buildx build --platform linux/amd64,linux/arm64 $pins --target sbom --output type=local,dest=release .
-#
-# Each architecture is built by a builder of its own, so that no C cross compiler is needed. Emulated, the thorough
-# optimisation takes hours; give buildx a node of each architecture (docker buildx create --append).
+#   docker build --target program --output release .
+#   docker build --target program --output release --build-arg PROGRAM=--with-cluster .     # with `run` and `cluster`
 #
 # `.ci/image --profile dist` assembles the same image without Docker and without base images, on the architecture of the
 # machine, and checks it: files, user, labels, size, start, bill of materials.
@@ -34,11 +28,12 @@ RUN apt-get update \
     && cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
 WORKDIR /src
 COPY . .
-# Without the embedded cluster: nothing in a real cluster uses it.
-RUN .ci/static-binary dist /
+# Nothing in a real cluster uses the embedded one, so the image is without it.
+ARG PROGRAM=
+RUN .ci/static-binary dist / ${PROGRAM}
 
-FROM scratch AS sbom
-COPY --from=build /out/yardmaster.cdx.json /
+FROM scratch AS program
+COPY --from=build /out/ /
 
 FROM ${BASE_IMAGE}
 ARG VERSION=0.1.0
