@@ -1,4 +1,4 @@
-//! One list and the watch after it, until that ends.
+//! A list and the watch after it, until that ends.
 
 use std::pin::pin;
 use std::time::Duration;
