@@ -12,7 +12,7 @@
 //! | [`net`] | how connections to other hosts are made: limits on time, proxies | Kubernetes |
 //! | [`cli`] | the command line; the only room that puts the others together | |
 //!
-//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`; a test (`tests/rooms`)
+//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster` → `job`}; a test (`tests/rooms`)
 //! reads the imports and fails when an arrow points back. The embedded cluster is a crate of its own,
 //! `yardmaster-embedded`, which only `cli` uses (feature `embedded`): it and the controller meet through the
 //! Kubernetes API.
