@@ -84,6 +84,7 @@ pub(super) async fn follow(
             }
             () = pods.log_ended() => {}
             _ = recording.tick() => {
+                progress.refresh();
                 if let Some(record) = record {
                     record.update(tracker, progress);
                 }

@@ -1,11 +1,16 @@
 //! Tracks the last state of every created Job, until all have ended.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::hold::Hold;
 use super::view::{JobView, Outcome};
+
+/// The largest difference of two clocks that agree: two times of the API are rounded.
+const AGREEMENT: Duration = Duration::from_secs(2);
 
 /// A Job that was created.
 #[derive(Clone, Debug)]
@@ -16,6 +21,8 @@ pub(super) struct Tracked {
     pub(super) job: Value,
     /// Its end, once there is one.
     pub(super) end: Option<End>,
+    since: Instant,
+    ended_at: Option<Instant>,
 }
 
 /// The end of a Job.
@@ -32,7 +39,7 @@ pub(super) enum End {
 impl Tracked {
     fn new(job: Value, is_shared: bool) -> Self {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let mut tracked = Self { uid, job: Value::Null, end: None };
+        let mut tracked = Self { uid, job: Value::Null, end: None, since: Instant::now(), ended_at: None };
         tracked.set(job, is_shared);
         tracked
     }
@@ -44,7 +51,28 @@ impl Tracked {
         let view = JobView::of(&job);
         let held = || view.hold().filter(|_| !is_shared).map(End::Held);
         self.end = view.outcome().map(End::Outcome).or_else(held);
+        self.note_time();
         self.job = job;
+    }
+
+    fn set_deleted(&mut self) {
+        self.end.get_or_insert(End::Deleted);
+        self.note_time();
+    }
+
+    fn note_time(&mut self) {
+        match self.end {
+            Some(_) => _ = self.ended_at.get_or_insert_with(Instant::now),
+            None => self.ended_at = None,
+        }
+    }
+
+    /// How long it has run. The API has whole seconds: a clock of this process is more exact if both agree, which they do
+    /// unless the Job began late.
+    pub(super) fn duration(&self) -> Duration {
+        let measured = self.ended_at.unwrap_or_else(Instant::now).duration_since(self.since);
+        let recorded = JobView::of(&self.job).duration().and_then(|time| time.try_into().ok());
+        recorded.filter(|recorded| measured.abs_diff(*recorded) > AGREEMENT).unwrap_or(measured)
     }
 
     /// Namespace of the Job.
@@ -99,6 +127,11 @@ impl Tracker {
         Self { jobs: Vec::new(), is_shared }
     }
 
+    /// Whether others may change the Jobs.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Adds a Job as returned by its creation.
     pub(super) fn add(&mut self, job: Value) {
         self.jobs.push(Tracked::new(job, self.is_shared));
@@ -117,7 +150,7 @@ impl Tracker {
         let tracked = self.find(&job)?;
         // Nobody can change a deleted Job: it has ended as deleted, not as held.
         tracked.set(job, true);
-        tracked.end.get_or_insert(End::Deleted);
+        tracked.set_deleted();
         Some(tracked)
     }
 
@@ -125,7 +158,7 @@ impl Tracker {
     pub(super) fn retain(&mut self, namespace: &str, listed: &std::collections::HashSet<String>) {
         for tracked in self.jobs.iter_mut().filter(|tracked| tracked.namespace() == namespace) {
             if !listed.contains(&tracked.uid) {
-                tracked.end.get_or_insert(End::Deleted);
+                tracked.set_deleted();
             }
         }
     }
@@ -138,6 +171,13 @@ impl Tracker {
     /// Whether all Jobs have ended.
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|tracked| tracked.end.is_some())
+    }
+
+    /// The Jobs that have failed.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &Tracked> {
+        let has_failed =
+            |tracked: &&Tracked| matches!(tracked.end, Some(End::Outcome(Outcome::Failed { .. })));
+        self.jobs.iter().filter(has_failed)
     }
 
     /// The result of the run, once it is done.
