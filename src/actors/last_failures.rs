@@ -70,10 +70,10 @@ impl LastFailure {
 
 /// The failures of the Jobs of a replica. Clones share one board.
 #[derive(Clone, Debug, Default)]
-pub struct LastFailures(Arc<Mutex<Board>>);
+pub struct LastFailures(Arc<Mutex<FailureBoard>>);
 
 #[derive(Debug, Default)]
-struct Board {
+struct FailureBoard {
     namespaces: BTreeMap<Arc<str>, HashMap<JobId, JobFailures>>,
     /// Number of Jobs.
     jobs: usize,
@@ -90,7 +90,7 @@ struct JobFailures {
 }
 
 impl LastFailures {
-    fn board(&self) -> MutexGuard<'_, Board> {
+    fn board(&self) -> MutexGuard<'_, FailureBoard> {
         // A panic while writing leaves the maps whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +113,7 @@ impl LastFailures {
     }
 }
 
-impl Board {
+impl FailureBoard {
     fn record(&mut self, job: &JobId, failure: LastFailure) {
         self.count += 1;
         let jobs = self.namespaces.entry(job.namespace().clone()).or_default();

@@ -8,7 +8,7 @@ use clap::Command;
 
 /// How this program was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum Invocation {
     /// By its own name.
     Yardmaster,
     /// As a plugin of kubectl: `kubectl yardmaster`.
@@ -17,7 +17,7 @@ pub(super) enum Call {
     PluginCompletion,
 }
 
-impl Call {
+impl Invocation {
     /// How this process was called.
     pub(super) fn of_process() -> Self {
         std::env::args_os().next().map_or(Self::Yardmaster, |program| Self::by(&program))
@@ -49,7 +49,7 @@ pub(super) fn map_subcommands(command: Command, change: fn(Command) -> Command) 
 /// This command line with flags behind its command, unless it has them.
 pub(super) fn again_with(command: &str, flags: &[&str]) -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    format!("{} {}", Call::of_process().words(), with_flags(&words.collect::<Vec<_>>(), command, flags))
+    format!("{} {}", Invocation::of_process().words(), with_flags(&words.collect::<Vec<_>>(), command, flags))
 }
 
 fn with_flags(words: &[String], command: &str, flags: &[&str]) -> String {
@@ -84,12 +84,12 @@ mod tests {
     #[test]
     fn the_name_of_the_program_says_who_calls() {
         for (program, call) in [
-            ("yardmaster", Call::Yardmaster),
-            ("/usr/bin/yardmaster", Call::Yardmaster),
-            ("/root/.krew/bin/kubectl-yardmaster", Call::Plugin),
-            ("kubectl_complete-yardmaster", Call::PluginCompletion),
+            ("yardmaster", Invocation::Yardmaster),
+            ("/usr/bin/yardmaster", Invocation::Yardmaster),
+            ("/root/.krew/bin/kubectl-yardmaster", Invocation::Plugin),
+            ("kubectl_complete-yardmaster", Invocation::PluginCompletion),
         ] {
-            assert_eq!(Call::by(OsStr::new(program)), call, "{program}");
+            assert_eq!(Invocation::by(OsStr::new(program)), call, "{program}");
         }
     }
 }

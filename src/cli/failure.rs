@@ -44,7 +44,7 @@ impl Failure {
     }
 }
 
-/// What it means that a request got no answer.
+/// The meaning of a request without an answer.
 fn unreachable() -> String {
     match server_address::get() {
         Some(address) => format!("cannot reach the API server at {address}"),
@@ -52,7 +52,7 @@ fn unreachable() -> String {
     }
 }
 
-/// What to do about it.
+/// The next step after such a request.
 const UNREACHABLE_NEXT: &str = "start it, or choose another with --kubeconfig or --context";
 
 /// The outermost and the innermost message: those in between repeat each other.

@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::fit::{Shorten, shorten};
 
-/// What a colour says.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Paint {
     /// It has succeeded.

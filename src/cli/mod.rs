@@ -53,7 +53,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
 use self::color::ColorChoice;
-use self::command_line::{Call, map_subcommands};
+use self::command_line::{Invocation, map_subcommands};
 pub use self::failure::Failure;
 use self::identity::default_identity;
 use crate::actors::threads;
@@ -150,8 +150,8 @@ struct Telemetry {
 /// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
-    let call = Call::of_process();
-    if call == Call::PluginCompletion {
+    let call = Invocation::of_process();
+    if call == Invocation::PluginCompletion {
         return completion::answer_kubectl(command());
     }
     if let Some(code) = completion::answer(command) {

@@ -50,7 +50,7 @@ impl FromStr for PageAddress {
 }
 
 impl PageAddress {
-    /// What the page shows of a Job; `None` if it does not know the Job.
+    /// The Job as the page shows it; `None` if it does not know the Job.
     pub(super) async fn job(&self, namespace: &str, name: &str) -> anyhow::Result<Option<JobOverview>> {
         let read = timeout(PATIENCE, self.read(&format!("{namespace}/{name}"))).await;
         let page = format!("--page {self:?}");

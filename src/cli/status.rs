@@ -74,8 +74,8 @@ pub(super) struct StatusArgs {
     /// Output format: wide (with shards and trace ids of Jobs), json, yaml, name or jsonpath=TEMPLATE [default: a table].
     #[arg(short, long, value_name = "FORMAT", value_parser = parse_table)]
     output: Option<TableFormat>,
-    /// Ask this page of a controller for failed pods of JOB that are gone: http://HOST:PORT/, with #token=TOKEN if it has one
-    /// [default: show those that are left].
+    /// Page of a controller, which knows failed pods of JOB that are gone: http://HOST:PORT/, or with #token=TOKEN
+    /// [default: show the pods that are left].
     #[arg(long, value_name = "URL", requires = "job", conflicts_with = "watch")]
     page: Option<PageAddress>,
     /// Namespace of the replicas' Leases [default: all namespaces, which shows what anybody has written into a Lease].

@@ -32,7 +32,7 @@ fn with_path(program: &str, folder: &Path) -> Command {
     command
 }
 
-/// What bash completes the last of these words to, after it has read the script.
+/// The words that bash completes the last of these to, after it has read the script.
 fn completed(words: &[&str], kubeconfig: &Path) -> Vec<String> {
     let folder = named("yardmaster");
     let (last, before) = (words.len() - 1, words[words.len() - 2]);

@@ -25,17 +25,17 @@ pub(super) type Completer = fn(&OsStr) -> Vec<CompletionCandidate>;
 
 /// How long the shell waits for the cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Names that are read. A longer list helps nobody.
+/// Names that are read. A longer list is of no help.
 const NAMES: u32 = 500;
 
 /// The cluster and the namespace that the command line has named so far.
 #[derive(Clone, Debug, Default)]
-struct Asked {
+struct NamedCluster {
     connection: ConnectionArgs,
     namespace: Option<String>,
 }
 
-impl Asked {
+impl NamedCluster {
     fn of_command_line() -> Self {
         let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
         let words: Vec<_> = if std::env::args_os().any(|word| word == "--") {
@@ -84,7 +84,7 @@ pub(super) fn namespaces(word: &OsStr) -> Vec<CompletionCandidate> {
 
 /// The contexts of the kubeconfig.
 pub(super) fn contexts(word: &OsStr) -> Vec<CompletionCandidate> {
-    let file = Asked::of_command_line().connection.kubeconfig;
+    let file = NamedCluster::of_command_line().connection.kubeconfig;
     let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let contexts = kubeconfig.map(|kubeconfig| kubeconfig.contexts).unwrap_or_default();
     candidates(&word.to_string_lossy(), contexts.into_iter().map(|context| context.name))
@@ -97,12 +97,12 @@ fn candidates(word: &str, found: impl Iterator<Item = String>) -> Vec<Completion
 /// The answer of the cluster; nothing if it takes too long. The thread that waits for it ends with the process.
 fn ask<F, N>(question: F) -> Vec<String>
 where
-    F: FnOnce(Client, Asked, String) -> N + Send + 'static,
+    F: FnOnce(Client, NamedCluster, String) -> N + Send + 'static,
     N: Future<Output = Vec<String>>,
 {
     let (sender, receiver) = mpsc::channel();
     let asking = move || -> Option<()> {
-        let asked = Asked::of_command_line();
+        let asked = NamedCluster::of_command_line();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         let names = runtime.block_on(async {
             let config = asked.connection.config().await.ok()?;

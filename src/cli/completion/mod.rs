@@ -17,7 +17,7 @@ use super::{Failure, command_line};
 
 /// The variable by which a shell asks for candidates.
 const VARIABLE: &str = "YARDMASTER_COMPLETE";
-/// What tells kubectl that its shell must not add files.
+/// Tells kubectl that its shell must not add files.
 const NO_FILES: &str = ":4";
 
 /// Flags of `completion`.
@@ -25,11 +25,11 @@ const NO_FILES: &str = ":4";
 pub(super) struct CompletionArgs {
     /// The shell: bash, zsh or fish.
     #[arg(value_name = "SHELL")]
-    shell: Shell,
+    shell: CompletedShell,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shell {
+enum CompletedShell {
     Bash,
     Zsh,
     Fish,
@@ -38,9 +38,9 @@ enum Shell {
 /// Prints the script of a shell.
 pub(super) fn run(args: &CompletionArgs) -> Result<ExitCode, Failure> {
     let name = match args.shell {
-        Shell::Bash => "bash",
-        Shell::Zsh => "zsh",
-        Shell::Fish => "fish",
+        CompletedShell::Bash => "bash",
+        CompletedShell::Zsh => "zsh",
+        CompletedShell::Fish => "fish",
     };
     let shell =
         Shells::builtins().completer(name).ok_or_else(|| Failure::bad_input(format!("no shell {name}")))?;

@@ -9,7 +9,7 @@ use crate::cli::log_tail::marked;
 use crate::cli::table::{Column, Table};
 use crate::cli::untrusted::Untrusted;
 
-/// What explains the failures of a Job.
+/// The explanation of a Job's failures.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Answer<'a> {
     /// `status.failed`.

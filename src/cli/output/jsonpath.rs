@@ -183,7 +183,7 @@ fn name(path: &str) -> Option<(String, &str)> {
 }
 
 impl Template {
-    /// What the template makes of an object. Characters that would control a terminal are escaped.
+    /// The text that the template makes of an object. Characters that would control a terminal are escaped.
     pub(in crate::cli) fn text(&self, object: &Value) -> String {
         let mut out = String::new();
         write(&self.0, object, object, &mut out);

@@ -14,7 +14,7 @@ pub(super) enum Format {
     Yaml,
     /// Kind and name of each Job, a line each.
     Name,
-    /// What a template finds.
+    /// The values that a template finds.
     JsonPath(Template),
 }
 

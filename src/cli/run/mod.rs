@@ -107,7 +107,7 @@ pub(super) struct RunArgs {
     /// Print no progress: what needs attention, and the summary, stay [default: off].
     #[arg(short, long)]
     quiet: bool,
-    /// Stop as after Ctrl-C if the Jobs have not ended in this time, such as 2h, with exit code 3 [default: wait as long as they take].
+    /// Stop after this time, such as 2h, with exit code 3, if some Job has not ended [default: wait until all have].
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
     /// Keep the embedded cluster running after the Jobs have finished, and print its kubeconfig [default:
@@ -251,11 +251,11 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     let run =
         Run { args: &args, cluster: &cluster, loaded: &loaded, restored: &restored, progress: &progress };
     let outcome = tokio::select! {
-        outcome = run.to_completion(&mut tracker, &mut record) => outcome.map(Outcome::Ended),
-        () = interrupts.next() => Ok(Outcome::Interrupted),
-        () = elapsed(args.timeout) => Ok(Outcome::OutOfTime),
+        outcome = run.to_completion(&mut tracker, &mut record) => outcome.map(RunEnd::Ended),
+        () = interrupts.next() => Ok(RunEnd::Interrupted),
+        () = elapsed(args.timeout) => Ok(RunEnd::OutOfTime),
     };
-    let is_stopped = matches!(outcome, Ok(Outcome::Interrupted | Outcome::OutOfTime));
+    let is_stopped = matches!(outcome, Ok(RunEnd::Interrupted | RunEnd::OutOfTime));
     if is_stopped && !tracker.jobs.is_empty() {
         let can_resume = args.log_dir.is_some() && !cluster.is_shared();
         progress.conclude(&report::interrupted(&tracker, can_resume));
@@ -263,7 +263,7 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     if let (Some(record), false) = (&mut record, tracker.jobs.is_empty()) {
         record.update(&tracker, &progress);
     }
-    if matches!(outcome, Ok(Outcome::Ended(_)))
+    if matches!(outcome, Ok(RunEnd::Ended(_)))
         && args.keep
         && let Some(address) = cluster.address()?
     {
@@ -276,15 +276,15 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         () = interrupts.next() => {}
     }
     match outcome? {
-        Outcome::Ended(code) => Ok(code),
-        Outcome::Interrupted => Err(Failure::Interrupted),
-        Outcome::OutOfTime => Err(anyhow::anyhow!("--timeout: the Jobs have not ended in time").into()),
+        RunEnd::Ended(code) => Ok(code),
+        RunEnd::Interrupted => Err(Failure::Interrupted),
+        RunEnd::OutOfTime => Err(anyhow::anyhow!("--timeout: the Jobs have not ended in time").into()),
     }
 }
 
 /// How a run ends.
 #[derive(Debug)]
-enum Outcome {
+enum RunEnd {
     /// All Jobs have ended.
     Ended(ExitCode),
     Interrupted,

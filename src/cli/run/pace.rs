@@ -12,9 +12,9 @@ const STEP: Duration = Duration::from_secs(1);
 
 /// The numbers of successes at some times of the last half minute.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pace(VecDeque<(Instant, u64)>);
+pub(super) struct SuccessPace(VecDeque<(Instant, u64)>);
 
-impl Pace {
+impl SuccessPace {
     /// Records how many have succeeded.
     pub(super) fn record(&mut self, succeeded: u64, now: Instant) {
         // The last number of each step counts.
@@ -39,7 +39,7 @@ impl Pace {
         (time >= STEP && succeeded > 0).then(|| succeeded as f64 / time.as_secs_f64())
     }
 
-    /// The time that so many more successes take.
+    /// The time that the missing successes take.
     pub(super) fn left(&self, missing: u64, now: Instant) -> Option<Duration> {
         Duration::try_from_secs_f64(missing as f64 / self.rate(now)?).ok()
     }
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn the_pace_is_that_of_the_last_half_minute() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = SuccessPace::default();
         pace.record(0, start);
         assert_eq!(pace.rate(start), None);
         for second in 1..=10 {
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(pace.left(100, start + seconds(10)), Some(seconds(5)));
         // Without news it falls.
         assert_eq!(pace.rate(start + seconds(20)), Some(10.0));
-        // What was long ago does not count.
+        // Successes of long ago do not count.
         for second in 11..=100 {
             pace.record(200 + 2 * (second - 10), start + seconds(second));
         }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn news_in_quick_succession_take_no_room() {
         let start = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = SuccessPace::default();
         for milli in 0..60_000 {
             pace.record(milli, start + Duration::from_millis(milli));
         }

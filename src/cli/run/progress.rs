@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr as _;
 #[cfg(feature = "embedded")]
 use yardmaster_embedded::kubelet::{PullObserver, PullStage};
 
-use super::pace::Pace;
+use super::pace::SuccessPace;
 use super::view::{JobView, Outcome};
 use crate::cli::color;
 use crate::cli::console::{note, shown};
@@ -52,7 +52,7 @@ enum Display {
 struct Bar {
     bar: ProgressBar,
     view: JobView,
-    pace: Pace,
+    pace: SuccessPace,
 }
 
 /// The last line printed for a Job.
@@ -60,7 +60,7 @@ struct Bar {
 struct Lines {
     last: String,
     at: Option<Instant>,
-    pace: Pace,
+    pace: SuccessPace,
 }
 
 impl Progress {
@@ -166,7 +166,7 @@ impl Bar {
         // A bar that is drawn before it is one of all leaves a line behind.
         let bar = all.add(bar);
         bar.enable_steady_tick(TICK);
-        Self { bar, view: view.clone(), pace: Pace::default() }
+        Self { bar, view: view.clone(), pace: SuccessPace::default() }
     }
 
     fn draw(&mut self, now: Instant) {
@@ -184,8 +184,8 @@ impl Bar {
         self.bar.set_message(shown(&state));
     }
 
-    /// Puts the name of the Job before the bar, as wide as the names of the others. What does not fit the terminal is cut off
-    /// behind the bar.
+    /// Puts the name of the Job before the bar, as wide as the names of the others. The text behind the bar is cut
+    /// to the width of the terminal.
     fn set_name(&self, name: &str, width: usize) {
         let name = shorten(&shown(&name), width, Shorten::Middle);
         let bar = if self.bar.length().is_some() { "[{bar:20}]" } else { "{spinner}" };
@@ -202,7 +202,7 @@ impl Bar {
 }
 
 /// The pace of a Job, and the time left, as the end of a line.
-fn pace(pace: &Pace, view: &JobView, now: Instant) -> String {
+fn pace(pace: &SuccessPace, view: &JobView, now: Instant) -> String {
     let Some(rate) = pace.rate(now) else { return String::new() };
     let left = view.missing().and_then(|missing| pace.left(missing, now));
     let left = left.map(|left| format!(", {} left", whole(left))).unwrap_or_default();

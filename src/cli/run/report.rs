@@ -14,7 +14,7 @@ use crate::cli::table::{Column, Table};
 /// Failed Jobs that are explained at length.
 pub(super) const EXPLAINED: usize = 10;
 
-/// What becomes of the pods after the report, and so where to look at them.
+/// Where to look at the pods after the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
     /// They end with the embedded cluster.

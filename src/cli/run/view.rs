@@ -163,7 +163,7 @@ impl JobView {
         self.status.active
     }
 
-    /// What explains its failures, with these pods and these commands that tell more.
+    /// The explanation of its failures, with these pods and these next commands.
     pub(super) fn answer<'a>(&'a self, failures: Option<&'a Failures>, next: Vec<String>) -> Answer<'a> {
         let JobSpec { backoff_limit, backoff_limit_per_index, max_failed_indexes, .. } = self.spec;
         let failed_indexes = self.status.failed_indexes.as_ref().filter(|indexes| !indexes.raw().is_empty());

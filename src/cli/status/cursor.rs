@@ -50,7 +50,7 @@ impl Cursor {
         self.jobs = jobs;
     }
 
-    /// Adapts to a screen of so many lines, and to so many lines of the list. Returns the lines above the screen.
+    /// Adapts to the lines of the screen, and to those of the list. Returns the lines above the screen.
     pub(super) fn fit(&mut self, page: usize, lines: usize) -> usize {
         self.page = page.max(1);
         self.offset = self.offset.min(lines.saturating_sub(self.page));

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::job::JobReport;
 use super::report::Report;
 use super::text::{self, Layout, describe};
-use crate::cli::command_line::Call;
+use crate::cli::command_line::Invocation;
 use crate::cli::duration;
 use crate::cli::failures::Answer;
 use crate::cli::fit::{Shorten, clip};
@@ -43,7 +43,7 @@ fn plain(lines: Vec<String>) -> Vec<Line> {
     lines.into_iter().map(Line::from).collect()
 }
 
-/// What is known of a Job, each with its name; nothing for what is not known.
+/// The facts about a Job, each with its name. The text of an unknown fact is empty.
 fn facts(job: &JobReport, answer: &Answer<'_>, now: Timestamp) -> Vec<(&'static str, String)> {
     let ago = |time: Timestamp| format!("{time} ({})", duration::ago(time, now));
     let waiting = job.waiting.as_ref().map(|waiting| {
@@ -118,8 +118,11 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
     let is_unknown = job.failures.as_ref().is_some_and(|failures| failures.last.is_empty()) && job.failed > 0;
     let owner = job.owner.as_ref().filter(|_| is_unknown);
     owner.into_iter().flat_map(|owner| {
-        let ask =
-            format!("{} status {} --page http://localhost:8080/", Call::of_process().words(), job.key());
+        let ask = format!(
+            "{} status {} --page http://localhost:8080/",
+            Invocation::of_process().words(),
+            job.key()
+        );
         [
             format!("The failed pods are gone. The page of {owner} may remember them:"),
             format!("  kubectl port-forward pod/{owner} 8080    (in the namespace of Yardmaster)"),
@@ -129,7 +132,7 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
 }
 
 fn answer(job: &JobReport) -> Answer<'_> {
-    let logs = format!("{} logs {} --failed --tail 20", Call::of_process().words(), job.key());
+    let logs = format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
     let newest = job.failures.iter().flat_map(|failures| &failures.last).next();
     let describe = newest.map(|failed| format!("kubectl describe pod -n {} {}", job.namespace, failed.pod));
     Answer {

@@ -66,7 +66,7 @@ fn range(start: u32, end: u32) -> IndexSet {
 }
 
 impl IndexMap {
-    /// The map of a Job with so many completions. `active` and `tried` are the indexes of active pods, and of pods that
+    /// The map of a Job with this number of completions. `active` and `tried` are the indexes of active pods, and of pods that
     /// failed.
     pub(super) fn new(
         completions: u32,
@@ -143,7 +143,7 @@ impl IndexMap {
     }
 }
 
-/// The smallest of 1, 2, 5, 10, 20, 50 and so on with which all indexes have at most so many blocks.
+/// The smallest of 1, 2, 5, 10, 20, 50 and so on that gives at most this number of blocks.
 fn block_size(indexes: u32, blocks: u32) -> u32 {
     let powers = std::iter::successors(Some(1_u32), |power| power.checked_mul(10));
     let mut sizes = powers.flat_map(|power| [1, 2, 5].map(|part| power.saturating_mul(part)));

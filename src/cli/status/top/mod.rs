@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use kube::Client;
 
 use self::nodes::NodeFeed;
-use self::rates::History;
+use self::rates::RateHistory;
 use super::feed::Feed;
 use super::report::Selection;
 use super::screen::Screen;
@@ -78,11 +78,11 @@ pub(in crate::cli) async fn run(args: TopArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What is shown.
+/// The sources of the report.
 struct Top {
     feed: Feed,
     nodes: NodeFeed,
-    history: History,
+    history: RateHistory,
     problem: Option<String>,
     limit: usize,
 }
@@ -94,7 +94,7 @@ impl Top {
         Self {
             nodes: NodeFeed::start(client.clone(), namespace),
             feed: Feed::start(client, selection, args.lease_namespace.clone()),
-            history: History::default(),
+            history: RateHistory::default(),
             problem: None,
             limit: args.limit,
         }

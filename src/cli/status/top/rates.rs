@@ -19,13 +19,13 @@ pub(super) struct Rates {
 
 /// Pods of a Job so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct PodCounts {
     created: i64,
     succeeded: i64,
     failed: i64,
 }
 
-impl Counts {
+impl PodCounts {
     fn of(job: &JobReport) -> Self {
         let [active, succeeded, failed] = [job.active, job.succeeded, job.failed].map(i64::from);
         Self { created: active + succeeded + failed, succeeded, failed }
@@ -34,7 +34,7 @@ impl Counts {
 
 /// The last reports.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct RateHistory {
     reports: VecDeque<Arc<Report>>,
     /// Of all Jobs, once there are two reports.
     rates: Option<Rates>,
@@ -42,7 +42,7 @@ pub(super) struct History {
     by_job: HashMap<String, Rates>,
 }
 
-impl History {
+impl RateHistory {
     /// Adds a report. Returns whether it is newer than the last.
     pub(super) fn record(&mut self, report: Arc<Report>) -> bool {
         if self.reports.back().is_some_and(|last| last.time >= report.time) {
@@ -77,13 +77,13 @@ impl History {
         if seconds <= 0.0 {
             return;
         }
-        let before: HashMap<&str, Counts> =
-            first.jobs.iter().map(|job| (job.uid.as_str(), Counts::of(job))).collect();
+        let before: HashMap<&str, PodCounts> =
+            first.jobs.iter().map(|job| (job.uid.as_str(), PodCounts::of(job))).collect();
         let (mut all, mut by_job) = (Rates::default(), HashMap::new());
         for job in &last.jobs {
             // A Job that is new has created all of its pods since.
             let (before, after) =
-                (before.get(job.uid.as_str()).copied().unwrap_or_default(), Counts::of(job));
+                (before.get(job.uid.as_str()).copied().unwrap_or_default(), PodCounts::of(job));
             // Pods that were deleted, as of a suspended Job, are not counted any longer.
             let rate = |before: i64, after: i64| (after - before).max(0) as f64 / seconds;
             let rates = Rates {
@@ -127,7 +127,7 @@ pub(super) mod tests {
 
     #[test]
     fn rates_follow_from_the_reports_of_the_last_ten_seconds() {
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         let none = || json!({});
         assert!(
             history
@@ -148,7 +148,7 @@ pub(super) mod tests {
 
     #[test]
     fn pods_that_are_deleted_are_no_negative_rate() {
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         history.record(report(0, &[("j", json!({}), counts(10, 5, 0))]));
         history.record(report(2, &[("j", json!({}), counts(0, 5, 0))]));
         assert_eq!(history.rates(), Some(Rates::default()));

@@ -1,11 +1,11 @@
-//! What `top` shows, as text.
+//! The report of `top` as text.
 
 use std::cmp::Reverse;
 
 use super::super::job::JobReport;
 use super::super::text::{describe, state_paint};
 use super::nodes::Nodes;
-use super::rates::History;
+use super::rates::RateHistory;
 use crate::cli::duration;
 use crate::cli::fit::{Shorten, clip};
 use crate::cli::job_phase::JobPhase;
@@ -15,7 +15,7 @@ use crate::cli::table::{Column, Table};
 /// A line with totals, then a table of the slowest Jobs, of the failing ones, and of nodes with failed pods. Each has at most
 /// `limit` rows.
 pub(super) fn lines(
-    history: &History,
+    history: &RateHistory,
     nodes: &Nodes,
     problem: Option<&str>,
     limit: usize,
@@ -36,7 +36,7 @@ pub(super) fn lines(
     lines
 }
 
-fn totals(history: &History) -> String {
+fn totals(history: &RateHistory) -> String {
     let Some(report) = history.latest() else { return "Reading Jobs and Leases ...".to_owned() };
     let unfinished = report.jobs.iter().filter(|job| !job.is_finished()).count();
     let active: i64 = report.jobs.iter().map(|job| i64::from(job.active)).sum();
@@ -49,8 +49,8 @@ fn totals(history: &History) -> String {
     format!("{time}  {unfinished} unfinished Jobs  {active} active pods{}", rates.unwrap_or_default())
 }
 
-/// The Jobs that will take longest. Jobs without a success since their start come first: nobody knows how long they take.
-fn slowest(history: &History, limit: usize) -> Table {
+/// The Jobs that will take longest. Jobs without a success since their start come first: their time is unknown.
+fn slowest(history: &RateHistory, limit: usize) -> Table {
     let mut jobs: Vec<&JobReport> = history.latest().into_iter().flat_map(|report| &report.jobs).collect();
     jobs.retain(|job| !job.is_finished() && job.state != JobPhase::Suspended);
     jobs.sort_by(|one, other| {
@@ -80,7 +80,7 @@ fn slowest(history: &History, limit: usize) -> Table {
 }
 
 /// Jobs with failed pods that run, or failed a short time ago: those whose pods fail fastest come first.
-fn failing(history: &History, limit: usize) -> Table {
+fn failing(history: &RateHistory, limit: usize) -> Table {
     let mut jobs: Vec<&JobReport> = history.latest().into_iter().flat_map(|report| &report.jobs).collect();
     jobs.retain(|job| job.failed_lately || !job.is_finished() && job.failed > 0);
     jobs.sort_by(|one, other| {
@@ -137,7 +137,7 @@ mod tests {
         json!({"active": 2, "succeeded": succeeded, "failed": failed, "startTime": "2026-01-01T00:00:00Z"})
     }
 
-    fn history() -> History {
+    fn history() -> RateHistory {
         let spec = json!({"completions": 100, "backoffLimit": 6});
         let ended = json!({"failed": 9, "conditions": [{
             "type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z",
@@ -151,7 +151,7 @@ mod tests {
                 ("asleep", json!({"completions": 100, "suspend": true}), json!({})),
             ]
         };
-        let mut history = History::default();
+        let mut history = RateHistory::default();
         history.record(report(18, &at(2)));
         history.record(report(20, &at(4)));
         history
