@@ -1,8 +1,15 @@
 //! The first and the last lines of `run`.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::config::Kubeconfig;
 use nix::sys::signal::Signal;
 
-use crate::binary::{Background, yardmaster};
+use crate::binary::{Background, until, yardmaster};
+use crate::cluster::kube_config;
 use crate::{Files, run, text};
 
 /// Failed indexes, exit codes and the ends of logs are those that `status` shows.
@@ -62,4 +69,46 @@ fn a_run_ends_after_its_time() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{errors}");
     assert!(errors.contains("default/endless  Interrupted") && errors.contains("--timeout"), "{errors}");
+}
+
+/// Deletes all pods, and waits until they are gone.
+async fn delete_pods(kubeconfig: &Path) {
+    let config = kube_config(Kubeconfig::read_from(kubeconfig).unwrap()).await;
+    let pods: Api<Pod> = Api::default_namespaced(kube::Client::try_from(config).unwrap());
+    pods.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    while !pods.list(&ListParams::default()).await.unwrap().items.is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// A controller remembers the last failures of a Job, and its page has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_pods_that_are_gone_are_remembered() {
+    let files = Files::new();
+    let kubeconfig = files.path("kubeconfig");
+    let mut cluster =
+        Background::start(yardmaster().args(["cluster", "--write-kubeconfig"]).arg(&kubeconfig));
+    let mut lines = BufReader::new(cluster.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let page = lines.find(|line| line.starts_with("page ")).unwrap();
+    let (_, file) = page.trim_end_matches(')').split_once("with its token: ").unwrap();
+    let page = std::fs::read_to_string(file).unwrap().trim().to_owned();
+    let script = r#"printf 'no GPU' > "$YARDMASTER_TERMINATION_LOG"; exit 3"#;
+    let job = files.job("bad", "backoffLimit: 0", script);
+    let flag = kubeconfig.to_str().unwrap();
+    assert_eq!(run(&[&job], &["--kubeconfig", flag]).status.code(), Some(1));
+    delete_pods(&kubeconfig).await;
+    let status = |more: &[&str]| {
+        let output = yardmaster().args(["status", "bad", "--kubeconfig", flag]).args(more).output().unwrap();
+        text(&output.stdout)
+    };
+    let gone = status(&[]);
+    assert!(
+        gone.contains("The failed pods are gone.") && gone.contains("status default/bad --page "),
+        "{gone}"
+    );
+    let remembered = status(&["--page", &page]);
+    assert!(remembered.contains("exit code 3 (Error): no GPU"), "{remembered}");
+    assert!(!remembered.contains("Next:"), "{remembered}");
+    cluster.signal(Signal::SIGTERM);
+    until("the cluster ends", || cluster.0.try_wait().unwrap().is_some());
 }

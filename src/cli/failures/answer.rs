@@ -60,7 +60,9 @@ impl Answer<'_> {
             let fit = |line: String| width.map_or(line.clone(), |width| shorten(&line, width, Shorten::End));
             lines.extend(log(failed).into_iter().map(fit));
         }
-        lines.push(String::new());
+        if !self.next.is_empty() {
+            lines.push(String::new());
+        }
         for (number, next) in self.next.iter().enumerate() {
             let name = if number == 0 { "Next:" } else { "     " };
             lines.push(format!(

@@ -133,7 +133,9 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
 
 fn answer(job: &JobReport) -> Answer<'_> {
     let logs = format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
-    let newest = job.failures.iter().flat_map(|failures| &failures.last).next();
+    // Of pods that are gone, neither command has anything.
+    let left = job.failures.iter().filter(|failures| failures.pods > 0);
+    let newest = left.flat_map(|failures| &failures.last).next();
     let describe = newest.map(|failed| format!("kubectl describe pod -n {} {}", job.namespace, failed.pod));
     Answer {
         failed: u64::try_from(job.failed).unwrap_or_default(),
@@ -142,7 +144,7 @@ fn answer(job: &JobReport) -> Answer<'_> {
         failed_indexes: job.failed_indexes.as_ref(),
         max_failed_indexes: job.max_failed_indexes,
         failures: job.failures.as_ref(),
-        next: std::iter::once(logs).chain(describe).collect(),
+        next: describe.map(|describe| vec![logs, describe]).unwrap_or_default(),
     }
 }
 
