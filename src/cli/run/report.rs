@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::pods::PodObserver;
 use super::tracker::{End, Tracked, Tracker};
 use super::view::{JobView, Outcome};
-use crate::cli::command_line::again_with;
+use crate::cli::command_line::{Invocation, again_with};
 use crate::cli::duration::precise;
 use crate::cli::output::Format;
 use crate::cli::table::{Column, Table};
@@ -97,14 +97,14 @@ fn table(tracker: &Tracker) -> String {
 /// Why a Job failed: the same as `status JOB` says.
 fn answer(tracked: &Tracked, pods: &PodObserver, afterwards: &Afterwards) -> impl Iterator<Item = String> {
     let view = JobView::of(&tracked.job);
-    let key = tracked.key();
+    let (program, key) = (Invocation::of_process().words(), tracked.key());
     let next = match afterwards {
         Afterwards::Gone => {
-            vec![format!("{}   and then: yardmaster logs {key} --failed", again_with("run", &["--keep"]))]
+            vec![format!("{}   and then: {program} logs {key} --failed", again_with("run", &["--keep"]))]
         }
         Afterwards::Kept { flags } => vec![
-            format!("yardmaster status {key}{flags}"),
-            format!("yardmaster logs {key} --failed --tail 20{flags}"),
+            format!("{program} status {key}{flags}"),
+            format!("{program} logs {key} --failed --tail 20{flags}"),
         ],
     };
     let failures = pods.failures(&tracked.uid);
