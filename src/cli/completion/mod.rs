@@ -42,8 +42,8 @@ pub(super) fn run(args: &CompletionArgs) -> Result<ExitCode, Failure> {
         CompletedShell::Zsh => "zsh",
         CompletedShell::Fish => "fish",
     };
-    let shell =
-        Shells::builtins().completer(name).ok_or_else(|| Failure::bad_input(format!("no shell {name}")))?;
+    let shells = Shells::builtins();
+    let shell = shells.completer(name).ok_or_else(|| Failure::bad_input(format!("no shell {name}")))?;
     let mut script = Vec::new();
     shell.write_registration(VARIABLE, "yardmaster", "yardmaster", "yardmaster", &mut script)?;
     unless_closed(io::stdout().write_all(&script))?;
