@@ -47,7 +47,7 @@ pub(super) fn summary(tracker: &Tracker, pods: &PodObserver, afterwards: &Afterw
 /// The state of all Jobs at an interrupt, what becomes of the unfinished ones, and how to begin again.
 pub(super) fn interrupted(tracker: &Tracker, can_resume: bool) -> String {
     let unfinished = || tracker.jobs.iter().filter(|tracked| tracked.end.is_none());
-    let pods: u64 = unfinished().map(|tracked| JobView::of(&tracked.job).active()).sum();
+    let pods: u64 = unfinished().map(Tracked::active).sum();
     let count = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let stopped = match unfinished().count() {
         0 => String::new(),
@@ -81,7 +81,7 @@ fn table(tracker: &Tracker) -> String {
             Some(End::Held(hold)) => hold.result(),
             None => "Interrupted",
         };
-        let active = tracked.end.is_none().then(|| view.active().to_string());
+        let active = tracked.end.is_none().then(|| tracked.active().to_string());
         table.row([
             tracked.key(),
             result.to_owned(),

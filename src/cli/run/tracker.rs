@@ -1,5 +1,6 @@
 //! Tracks the last state of every created Job, until all have ended.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use tokio::time::Instant;
 
 use super::hold::Hold;
 use super::view::{JobView, Outcome};
+use crate::cli::pod_view::{PodView, controller_uid};
 
 /// The largest difference of two clocks that agree: two times of the API are rounded.
 const AGREEMENT: Duration = Duration::from_secs(2);
@@ -23,6 +25,8 @@ pub(super) struct Tracked {
     pub(super) end: Option<End>,
     since: Instant,
     ended_at: Option<Instant>,
+    /// UIDs of pods that have not ended. The status of the Job comes later than its pods.
+    pods: HashSet<String>,
 }
 
 /// The end of a Job.
@@ -39,7 +43,14 @@ pub(super) enum End {
 impl Tracked {
     fn new(job: Value, is_shared: bool) -> Self {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let mut tracked = Self { uid, job: Value::Null, end: None, since: Instant::now(), ended_at: None };
+        let mut tracked = Self {
+            uid,
+            job: Value::Null,
+            end: None,
+            since: Instant::now(),
+            ended_at: None,
+            pods: HashSet::new(),
+        };
         tracked.set(job, is_shared);
         tracked
     }
@@ -65,6 +76,11 @@ impl Tracked {
             Some(_) => _ = self.ended_at.get_or_insert_with(Instant::now),
             None => self.ended_at = None,
         }
+    }
+
+    /// Pods that have not ended.
+    pub(super) fn active(&self) -> u64 {
+        JobView::of(&self.job).active().max(self.pods.len() as u64)
     }
 
     /// How long it has run. The API has whole seconds: a clock of this process is more exact if both agree, which they do
@@ -155,11 +171,24 @@ impl Tracker {
     }
 
     /// Records a complete list of a namespace: Jobs that are not in it have been deleted.
-    pub(super) fn retain(&mut self, namespace: &str, listed: &std::collections::HashSet<String>) {
+    pub(super) fn retain(&mut self, namespace: &str, listed: &HashSet<String>) {
         for tracked in self.jobs.iter_mut().filter(|tracked| tracked.namespace() == namespace) {
             if !listed.contains(&tracked.uid) {
                 tracked.set_deleted();
             }
+        }
+    }
+
+    /// Records the newest state of a pod, or that it is gone.
+    pub(super) fn observe_pod(&mut self, pod: &PodView, is_gone: bool) {
+        let Some(job) = controller_uid(pod) else { return };
+        let Some(tracked) = self.jobs.iter_mut().find(|tracked| tracked.uid == job) else { return };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let phase = pod.status.as_ref().map(|status| status.phase.raw());
+        if is_gone || matches!(phase, Some("Succeeded" | "Failed")) {
+            tracked.pods.remove(&uid);
+        } else {
+            tracked.pods.insert(uid);
         }
     }
 
@@ -219,6 +248,26 @@ mod tests {
         assert!(tracker.is_done() && tracker.verdict() == Verdict::Failed);
         assert_eq!(tracker.jobs[1].end, Some(End::Deleted));
         assert!(tracker.update(job("stranger", json!([]))).is_none());
+    }
+
+    #[test]
+    fn pods_count_before_the_status_does() {
+        let mut tracker = Tracker::new(false);
+        tracker.add(job("a", json!([])));
+        let owner =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": true});
+        let mut observe = |uid: &str, phase: &str, is_gone| {
+            let metadata = json!({"name": uid, "uid": uid, "ownerReferences": [owner]});
+            let pod = json!({"metadata": metadata, "spec": {}, "status": {"phase": phase}});
+            if let Ok(pod) = serde_json::from_value(pod) {
+                tracker.observe_pod(&pod, is_gone);
+            }
+            tracker.jobs[0].active()
+        };
+        assert_eq!(observe("p", "Pending", false), 1);
+        assert_eq!(observe("q", "Running", false), 2);
+        assert_eq!(observe("q", "Succeeded", false), 1);
+        assert_eq!(observe("p", "Running", true), 0);
     }
 
     #[test]
