@@ -5,7 +5,9 @@
 
 mod binary;
 mod cluster;
+mod endings;
 mod logs;
+mod shell;
 mod terminal;
 
 use std::path::{Path, PathBuf};
@@ -92,6 +94,13 @@ fn complete_jobs_make_a_success() {
         .collect();
     lines.sort();
     assert_eq!(lines, ["index 0", "index 1", "index 2", "index 3", "index 4", "index 5", "only this"]);
+
+    // Of a single Job, the prefixes are those of `logs`.
+    let output = run(&[&many], &["--logs", "--quiet"]);
+    let lines = text(&output.stdout);
+    assert!(lines.lines().all(|line| line.starts_with(|letter: char| letter.is_ascii_digit())), "{lines}");
+    let errors = text(&output.stderr);
+    assert!(!errors.contains("default/many: ") && errors.contains("default/many  Complete  6/6"), "{errors}");
 }
 
 #[test]
@@ -106,8 +115,16 @@ fn a_failed_job_is_explained() {
         errors.contains("default/bad: BackoffLimitExceeded: Job has reached the specified backoff limit"),
         "{errors}"
     );
-    let pod = errors.lines().find(|line| line.contains("last failed pod bad-")).unwrap();
+    let pod = errors.lines().find(|line| line.trim_start().starts_with("bad-")).unwrap();
     assert!(pod.ends_with("container main: exit code 42 (Error)"), "{pod}");
+    for line in ["Failed:       1 (at most 0)", "Causes:       exit code 42 ×1"] {
+        assert!(errors.lines().any(|other| other.trim() == line), "{line}: {errors}");
+    }
+    let next = errors.lines().last().unwrap();
+    assert!(
+        next.starts_with("  Next: yardmaster run --keep ") && next.contains("logs default/bad"),
+        "{next}"
+    );
 }
 
 #[test]
@@ -128,7 +145,9 @@ fn the_cause_of_failures_is_told_while_the_job_runs_with_the_last_lines_of_the_l
     let (before_end, _) = errors.split_once("Failed (BackoffLimitExceeded)").unwrap();
     assert!(before_end.contains(told), "{errors}");
     // Three pods fail in the same way: a single line says so, and the summary repeats it.
-    assert_eq!(errors.matches("exit code 42").count(), 2, "{errors}");
+    let (before, summary) = errors.split_once("DURATION").unwrap();
+    assert_eq!(before.matches("exit code 42").count(), 1, "{errors}");
+    assert!(summary.contains("exit code 42 ×3"), "{errors}");
 }
 
 /// The cluster ends with the command, so no user can change a Job in it.
@@ -198,7 +217,8 @@ fn a_hostile_termination_message_is_shown_and_obeyed_by_nothing() {
     let hostile = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
     assert!(!errors.contains(hostile), "{errors:?}");
     assert!(errors.contains(r"exit code 3 (Error): boom\u{1b}[2J\u{1b}]0;x\u{7}"), "{errors}");
-    assert!(errors.ends_with("\n    default/good: Complete\\u{202e}gnp\n"), "{errors:?}");
+    assert!(errors.contains("\n    default/good: Complete\\u{202e}gnp\n"), "{errors:?}");
+    assert!(!errors.lines().any(|line| line.starts_with("default/good")), "{errors:?}");
 }
 
 #[test]
@@ -250,8 +270,15 @@ fn an_interrupt_leaves_no_process() {
         let job = files.job("long", "parallelism: 3", &script);
         let mut command = Background::start(yardmaster().arg("run").arg(&job));
         let pids = pids(&started, 6);
+        let errors = command.0.stderr.take().unwrap();
         command.signal(signal);
         assert_eq!(command.exit_code(), Some(130));
+        let errors = std::io::read_to_string(errors).unwrap();
+        let lines: Vec<_> = errors.lines().collect();
+        let [.., job, stopped, next, "interrupted"] = lines[..] else { panic!("{errors}") };
+        assert_eq!(job.split_whitespace().take(2).collect::<Vec<_>>(), ["default/long", "Interrupted"]);
+        assert_eq!(stopped, "Stopping 3 active pods; Ctrl-C again does not wait.");
+        assert!(next.starts_with("Next: yardmaster run ") && next.ends_with("long.yaml"), "{next}");
         assert!(pids.iter().all(|pid| !is_alive(*pid)), "{signal}");
     }
 }

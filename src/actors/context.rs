@@ -11,6 +11,7 @@ use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::job_index::JobIndex;
 use super::large_pods::LargePods;
+use super::last_failures::LastFailures;
 use super::loads::LoadBoard;
 use super::long_works::LongWorks;
 use super::pauses::Pauses;
@@ -92,6 +93,8 @@ pub struct ReplicaServices {
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
+    /// The last failures of these Jobs.
+    pub last_failures: LastFailures,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
     /// The watch of the pods of all shards that have the label of a Job's UID.
@@ -164,6 +167,7 @@ impl ReplicaContext {
             label_pauses: Pauses::default(),
             rewinds,
             job_index,
+            last_failures: LastFailures::default(),
             downfall: Downfall::default(),
             vigil,
             pod_watch,

@@ -17,7 +17,7 @@
 //! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`], [`pauses`] |
 //! | the messages between actors | [`protocol`] |
 //! | panics and hanging parts | [`supervision`], [`liveness`] |
-//! | reports for operators | [`overview`], [`probe`], [`waits`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
+//! | reports for operators | [`overview`], [`probe`], [`waits`], [`last_failures`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
 
 mod adoption_requests;
 mod api_backoff;
@@ -38,6 +38,7 @@ mod job_trace;
 mod labelling;
 mod large_pods;
 mod large_templates;
+mod last_failures;
 mod lease_manager;
 mod liveness;
 mod loads;

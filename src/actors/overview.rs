@@ -15,6 +15,7 @@ use tokio::time::Instant;
 pub(super) use self::jobs::select;
 pub use self::merge::{merge, whole_pages};
 use super::config::ControllerConfig;
+pub use super::last_failures::LastFailure;
 use super::lease_manager::{SeenLeases, View};
 use crate::cluster::gate::Priority;
 use crate::telemetry::metrics::Metrics;
@@ -184,6 +185,9 @@ pub struct JobOverview {
     /// More about the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The pods that failed last, the newest first, as far as an owner of the shard has seen them fail.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last_failures: Vec<LastFailure>,
 }
 
 /// The part of an overview that Leases show at this instant of the boot clock; `view` is this replica's own

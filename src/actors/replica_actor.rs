@@ -22,6 +22,7 @@ use self::doubtful::DoubtfulJobs;
 use super::catch_up::CatchUp;
 use super::context::ReplicaContext;
 use super::job_cache::JobCache;
+use super::last_failures::LastFailures;
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
@@ -71,6 +72,8 @@ pub struct SeenJobs {
     pub jobs: Vec<(ShardId, Arc<ObservedJob>)>,
     /// Why Jobs of owned shards wait.
     pub waits: Vec<Waits>,
+    /// The last failures of Jobs of owned shards.
+    pub failures: LastFailures,
 }
 
 /// The watch of all Jobs.
@@ -436,6 +439,7 @@ impl Handler<ReadJobs> for ReplicaActor {
                 .map(|(id, job)| (id, job.clone()))
                 .collect(),
             waits: self.shards.values().map(|shard| shard.waits.clone()).collect(),
+            failures: self.cx.last_failures.clone(),
         }
     }
 }

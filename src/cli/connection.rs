@@ -10,12 +10,14 @@ use http::HeaderValue;
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret as _;
 
-use super::Failure;
+use super::command_line::quoted;
 use super::file_problem::file_problem;
+use super::{Failure, server_address};
 use crate::net::proxy::{Proxy, ProxyError};
 
 /// Flags that select a cluster.
 #[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Cluster")]
 pub(super) struct ConnectionArgs {
     /// Path of the cluster's kubeconfig file.
     #[arg(long, value_name = "FILE")]
@@ -31,6 +33,14 @@ impl ConnectionArgs {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
+    /// The flags as another command takes them, each with a space before it.
+    pub(super) fn flags(&self) -> String {
+        let file =
+            self.kubeconfig.as_ref().map(|file| format!(" --kubeconfig {}", quoted(&file.to_string_lossy())));
+        let context = self.context.as_ref().map(|context| format!(" --context {}", quoted(context)));
+        [file, context].into_iter().flatten().collect()
+    }
+
     /// The configuration of the selected cluster, else of the default one (`KUBECONFIG`, `~/.kube/config`,
     /// in-cluster), with the proxy that leads to it.
     pub(super) async fn config(&self) -> Result<kube::Config, Failure> {
@@ -43,6 +53,7 @@ impl ConnectionArgs {
             let problem = format!("{place}: the token must be one line of visible ASCII characters");
             return Err(Failure::bad_input(problem));
         }
+        server_address::set(config.cluster_url.to_string());
         Ok(config)
     }
 

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use kube::runtime::watcher;
 
-use super::INTERRUPTED;
 use super::console::note;
+use super::{INTERRUPTED, server_address};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -44,12 +44,24 @@ impl Failure {
     }
 }
 
-const UNREACHABLE: &str = "cannot reach the API server that the kubeconfig names";
+/// The meaning of a request without an answer.
+fn unreachable() -> String {
+    match server_address::get() {
+        Some(address) => format!("cannot reach the API server at {address}"),
+        None => "cannot reach the API server".to_owned(),
+    }
+}
+
+/// The next step after such a request.
+const UNREACHABLE_NEXT: &str = "start it, or choose another with --kubeconfig or --context";
 
 /// The outermost and the innermost message: those in between repeat each other.
 pub(super) fn text(error: &anyhow::Error) -> String {
     let cause = without_number(&error.root_cause().to_string());
-    let context = if is_unreachable(error) { UNREACHABLE.to_owned() } else { error.to_string() };
+    if is_unreachable(error) {
+        return format!("{}: {cause}; {UNREACHABLE_NEXT}", unreachable());
+    }
+    let context = error.to_string();
     if without_number(&context).ends_with(&cause) { context } else { format!("{context}: {cause}") }
 }
 
@@ -85,7 +97,7 @@ mod tests {
     fn what_no_answer_means_is_told_in_plain_words() {
         let refused = || io::Error::from_raw_os_error(111);
         let service = || kube::Error::Service(Box::new(refused()));
-        let plain = format!("{UNREACHABLE}: Connection refused");
+        let plain = format!("cannot reach the API server: Connection refused; {UNREACHABLE_NEXT}");
         assert_eq!(text(&service().into()), plain);
         assert_eq!(text(&watcher::Error::InitialListFailed(service()).into()), plain);
         assert_eq!(text(&anyhow::Error::new(service()).context("cannot x")), "cannot x: Connection refused");

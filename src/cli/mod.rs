@@ -3,6 +3,9 @@
 mod check;
 #[cfg(feature = "embedded")]
 mod cluster;
+mod color;
+mod command_line;
+mod completion;
 mod connection;
 mod console;
 mod controller;
@@ -12,15 +15,21 @@ mod embedded;
 mod failure;
 mod failures;
 mod file_problem;
+mod fit;
 mod http_args;
 mod identity;
 mod job_name;
 mod job_phase;
 mod job_view;
+mod line;
 mod lists;
+mod log_tail;
 mod logs;
+mod man;
 mod namespace;
+mod output;
 mod ownership;
+mod page_client;
 mod pod_cause;
 mod pod_runtime;
 mod pod_view;
@@ -28,6 +37,7 @@ mod release;
 mod reshard;
 mod run;
 mod running_replicas;
+mod server_address;
 mod signals;
 mod status;
 mod table;
@@ -42,6 +52,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tokio::runtime::Runtime;
 
+use self::color::ColorChoice;
+use self::command_line::{Invocation, map_subcommands};
 pub use self::failure::Failure;
 use self::identity::default_identity;
 use crate::actors::threads;
@@ -81,6 +93,8 @@ enum Command {
     Controller(Box<controller::ControllerArgs>),
     /// Show Jobs with their progress, why they create no pods, and the replicas.
     Status(status::StatusArgs),
+    /// Show how fast pods are created and end, the slowest and the failing Jobs, and nodes with failed pods.
+    Top(status::top::TopArgs),
     /// Print the logs of all pods of a Job.
     Logs(logs::LogsArgs),
     /// Check a cluster before or after the installation, and say what to do about what is not well.
@@ -89,16 +103,26 @@ enum Command {
     Reshard(reshard::ReshardArgs),
     /// Take off the finalizers that an uninstalled controller has left, after counting what has ended.
     Release(release::ReleaseArgs),
+    /// Print the script that lets a shell complete commands, and the names of Jobs and namespaces.
+    Completion(completion::CompletionArgs),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(man::ManArgs),
+    /// Print the version.
+    Version,
     /// Supervise the processes of an embedded cluster's pods, which starts this by itself.
     #[cfg(feature = "embedded")]
     #[command(name = yardmaster_embedded::kubelet::SUPERVISE, hide = true)]
     Supervise,
 }
 
-/// Flags for the log on standard error.
+/// Flags for what all commands print.
 #[derive(Debug, Args)]
-#[command(next_display_order = 1000)]
+#[command(next_display_order = 1000, next_help_heading = "Output")]
 struct LoggingArgs {
+    /// When output has colours: on a terminal unless the variable NO_COLOR is set (auto), always, or never.
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true, hide_possible_values = true)]
+    color: ColorChoice,
     /// Log format [default: text].
     #[arg(long, value_name = "FORMAT", global = true)]
     log_format: Option<LogForm>,
@@ -126,14 +150,19 @@ struct Telemetry {
 /// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
-    let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
-    // Help is wrapped for people only.
-    let command = if std::io::stdout().is_terminal() { command } else { command.term_width(0) };
-    let parsed = command.try_get_matches();
+    let call = Invocation::of_process();
+    if call == Invocation::PluginCompletion {
+        return completion::answer_kubectl(command());
+    }
+    if let Some(code) = completion::answer(command) {
+        return code;
+    }
+    let parsed = command().bin_name(call.words()).try_get_matches();
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    color::choose(cli.logging.color);
     #[cfg(feature = "embedded")]
     if matches!(cli.command, Command::Supervise) {
         // On the main thread, and without the threads of a runtime.
@@ -148,9 +177,15 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The command line with all its commands and flags.
+fn command() -> clap::Command {
+    let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
+    // Help is wrapped for people only.
+    if std::io::stdout().is_terminal() { command } else { command.term_width(0) }
+}
+
 /// Gives every flag its environment variable.
 fn with_variables(command: clap::Command) -> clap::Command {
-    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let command = command.mut_args(|flag| {
         let variable =
             flag.get_long().map(|name| format!("YARDMASTER_{}", name.to_uppercase().replace('-', "_")));
@@ -159,7 +194,7 @@ fn with_variables(command: clap::Command) -> clap::Command {
             None => flag,
         }
     });
-    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_variables))
+    map_subcommands(command, with_variables)
 }
 
 fn execute(cli: Cli) -> Result<ExitCode, Failure> {
@@ -178,10 +213,17 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Cluster(args) => cluster::run(args).await,
             Command::Controller(args) => controller::run(*args, telemetry, answer_time).await,
             Command::Status(args) => status::run(args).await,
+            Command::Top(args) => status::top::run(args).await,
             Command::Logs(args) => logs::run(args).await,
             Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
             Command::Release(args) => release::run(args).await,
+            Command::Completion(args) => completion::run(&args),
+            Command::Man(args) => man::run(&args, with_variables(Cli::command())),
+            Command::Version => {
+                console::print(format_args!("yardmaster {}", env!("CARGO_PKG_VERSION")))?;
+                Ok(ExitCode::SUCCESS)
+            }
             #[cfg(feature = "embedded")]
             Command::Supervise => Ok(embedded::supervise()),
         }

@@ -46,7 +46,6 @@ impl PodRuntime {
 
 #[cfg(feature = "embedded")]
 mod available {
-    use super::super::console::note;
     use super::{Failure, RuntimeArgs, RuntimeChoice};
     use yardmaster_embedded::kubelet::engine::Engine;
     use yardmaster_embedded::kubelet::preflight::{Machine, Runtime};
@@ -97,14 +96,15 @@ mod available {
             }
         }
 
-        /// Says what runs pods.
-        pub(in crate::cli) fn announce(&self) {
-            note(match &self.kind {
+        /// A line that says where pods run.
+        pub(in crate::cli) fn announcement(&self) -> String {
+            match &self.kind {
                 Kind::Processes(_) => {
-                    "Containers run as processes of this host; images are not pulled.".to_owned()
+                    "Embedded cluster: containers run as processes of this host; images are not pulled."
+                        .to_owned()
                 }
-                Kind::Containers(engine) => format!("Containers run on {}.", engine.name()),
-            });
+                Kind::Containers(engine) => format!("Embedded cluster: containers run on {}.", engine.name()),
+            }
         }
 
         /// What there may be in the way of pods.

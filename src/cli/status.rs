@@ -1,11 +1,14 @@
 //! `yardmaster status`: the progress of Jobs, why Jobs create no pods, and who owns which shard.
 
+mod cursor;
 mod detail;
 mod feed;
+mod index_map;
 mod job;
 mod report;
 mod screen;
 mod text;
+pub(super) mod top;
 mod view;
 mod waits;
 
@@ -22,16 +25,27 @@ use self::screen::Screen;
 use self::text::{FINISHED, Layout};
 use self::view::{Flow, View};
 use super::Failure;
+use super::color;
 use super::connection::ConnectionArgs;
 use super::console::{self, unless_closed};
 use super::job_name::JobName;
 use super::namespace::parse_namespace;
+use super::output::{Format, TableFormat, parse_table};
+use super::page_client::PageAddress;
 use super::signals::Interrupts;
 use crate::cluster::transport::client;
-use crate::telemetry::printable;
+
+/// The text below the help.
+const EXAMPLES: &str = "\
+Examples:
+  yardmaster status                          all Jobs, those that need a look first
+  yardmaster status team-a/train             why a Job waits or failed
+  yardmaster status --unfinished --watch     follow; Enter opens a Job
+  yardmaster status -o jsonpath='{.jobs[*].name}'";
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct StatusArgs {
     /// Show everything about this Job alone: NAME, NAMESPACE/NAME or job/NAME [default: all Jobs].
     #[arg(value_name = "JOB", conflicts_with_all = ["selector", "unfinished", "all", "shards"])]
@@ -39,6 +53,9 @@ pub(super) struct StatusArgs {
     /// Namespace of the Jobs [default: all; of JOB: that of the kubeconfig context].
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
+    /// Show the Jobs of all namespaces, which is the default [default: off].
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "job"])]
+    all_namespaces: bool,
     /// Label selector of the Jobs, such as team=a [default: all].
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
@@ -54,9 +71,13 @@ pub(super) struct StatusArgs {
     /// Follow on the terminal until q, or print a report every 2 s where there is none [default: off].
     #[arg(long)]
     watch: bool,
-    /// Output format: wide (with shards and trace ids of Jobs), json, yaml [default: a table].
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<Format>,
+    /// Output format: wide (with shards and trace ids of Jobs), json, yaml, name or jsonpath=TEMPLATE [default: a table].
+    #[arg(short, long, value_name = "FORMAT", value_parser = parse_table)]
+    output: Option<TableFormat>,
+    /// Page of a controller, which knows failed pods of JOB that are gone: http://HOST:PORT/, or with #token=TOKEN
+    /// [default: show the pods that are left].
+    #[arg(long, value_name = "URL", requires = "job", conflicts_with = "watch")]
+    page: Option<PageAddress>,
     /// Namespace of the replicas' Leases [default: all namespaces, which shows what anybody has written into a Lease].
     #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
     lease_namespace: Option<String>,
@@ -64,19 +85,11 @@ pub(super) struct StatusArgs {
     connection: ConnectionArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    Wide,
-    Json,
-    Yaml,
-}
-
 /// How reports are printed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Style {
     Text(Layout),
-    Json,
-    Yaml,
+    Object(Format),
 }
 
 impl StatusArgs {
@@ -87,7 +100,7 @@ impl StatusArgs {
                 name: job.name().to_owned(),
             },
             None => Selection::Many {
-                namespace: self.namespace.clone(),
+                namespace: self.namespace.clone().filter(|_| !self.all_namespaces),
                 selector: self.selector.clone(),
                 unfinished: self.unfinished,
             },
@@ -95,10 +108,9 @@ impl StatusArgs {
     }
 
     fn style(&self, selection: &Selection) -> Style {
-        match self.output {
-            Some(Format::Json) => Style::Json,
-            Some(Format::Yaml) => Style::Yaml,
-            Some(Format::Wide) | None => Style::Text(Layout {
+        match &self.output {
+            Some(TableFormat::Object(format)) => Style::Object(format.clone()),
+            Some(TableFormat::Wide) | None => Style::Text(Layout {
                 width: None,
                 wide: self.output.is_some(),
                 shards: self.shards,
@@ -118,11 +130,20 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     let client = client(config, "status")?;
     let mut interrupts = Interrupts::listen()?;
     if !args.watch {
+        let read = async {
+            let mut report = report::read(&client, &selection, args.lease_namespace.as_deref()).await?;
+            if let (Some(page), Some(job)) = (&args.page, report.jobs.first_mut()) {
+                let remembered = page.job(&job.namespace, &job.name).await?;
+                let gone = remembered.map(|job| job.last_failures).unwrap_or_default();
+                job.failures.get_or_insert_default().remember(&gone);
+            }
+            anyhow::Ok(report)
+        };
         let report = tokio::select! {
-            report = report::read(&client, &selection, args.lease_namespace.as_deref()) => report?,
+            report = read => report?,
             () = interrupts.next() => return Err(Failure::Interrupted),
         };
-        unless_closed(print(&report, style))?;
+        unless_closed(print(&report, &style))?;
         return Ok(ExitCode::SUCCESS);
     }
     let feed = Feed::start(client, selection, args.lease_namespace);
@@ -147,10 +168,10 @@ async fn repeat(mut feed: Feed, style: Style, mut interrupts: Interrupts) -> Res
             tracing::warn!("{problem}");
         }
         if let Some(report) = latest.report.filter(|report| printed != Some(report.time)) {
-            if let (Some(_), Style::Text(_)) = (printed.replace(report.time), style) {
+            if let (Some(_), Style::Text(_)) = (printed.replace(report.time), &style) {
                 console::print("")?;
             }
-            match print(&report, style) {
+            match print(&report, &style) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
                 result => result?,
             }
@@ -176,7 +197,7 @@ async fn browse(mut feed: Feed, layout: Layout, mut interrupts: Interrupts) -> R
                 Some(Ok(Event::Key(key))) => match view.key(key) {
                     Flow::Leave => return Ok(ExitCode::SUCCESS),
                     Flow::Redraw => screen.forget(),
-                    Flow::Stay => {}
+                    Flow::Stay => feed.open(view.opened()),
                 },
                 Some(Ok(_)) => {}
                 // The terminal is gone.
@@ -188,18 +209,20 @@ async fn browse(mut feed: Feed, layout: Layout, mut interrupts: Interrupts) -> R
 }
 
 /// Prints a report; on a terminal it fits its width.
-fn print(report: &Report, style: Style) -> io::Result<()> {
+fn print(report: &Report, style: &Style) -> io::Result<()> {
     let text = match style {
-        Style::Json => printable::json(&serde_json::to_string(report).map_err(io::Error::other)?) + "\n",
-        Style::Yaml => {
-            let text = serde_saphyr::to_string(report).map_err(io::Error::other)?;
-            "---\n".to_owned() + &printable::yaml(text, report).map_err(io::Error::other)?
+        Style::Object(format) => {
+            let names = report.jobs.iter().map(|job| job.name.as_str());
+            // Several reports are told apart by a line each, or by a mark.
+            let mark = if matches!(format, Format::Yaml) { "---\n" } else { "" };
+            mark.to_owned() + &format.text(report, names, true).map_err(io::Error::other)?
         }
         Style::Text(layout) => {
             let width = io::stdout().is_terminal().then(Screen::size).transpose()?;
-            let layout = Layout { width: width.map(|(columns, _)| columns.into()), ..layout };
+            let layout = Layout { width: width.map(|(columns, _)| columns.into()), ..*layout };
             let jobs: Vec<_> = report.jobs.iter().collect();
-            detail::body(report, &jobs, &layout).join("\n") + "\n"
+            let lines = detail::body(report, &jobs, &layout);
+            lines.iter().map(|line| line.for_terminal(color::on_stdout(), 0) + "\n").collect()
         }
     };
     let mut out = io::stdout().lock();

@@ -1,27 +1,12 @@
 //! Tables that fit the width of a terminal.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr as _;
 
-use crate::telemetry::printable::OneLine;
+use super::fit::{Shorten, printable, shorten};
+use super::line::{Line, Paint};
 
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// Marks where a cell was shortened.
-const CUT: char = '…';
-
-/// How the cells of a column are made shorter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shorten {
-    /// Not at all: half a number is a wrong number.
-    Never,
-    /// In the middle: names differ at their ends.
-    Middle,
-    /// At the end, as a sentence.
-    End,
-    /// Behind a comma, as a list.
-    List,
-}
-
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
@@ -33,27 +18,35 @@ pub(super) struct Column {
     pub(super) min: usize,
     /// Of the columns that can be left out, the one with the highest number goes first; 0 always stays.
     pub(super) drop: u8,
+    /// The colour of a cell, by its whole text.
+    paint: Option<fn(&str) -> Option<Paint>>,
 }
 
 impl Column {
     /// A column whose cells stay whole.
     pub(super) const fn whole(header: &'static str, drop: u8) -> Self {
-        Self { header, shorten: Shorten::Never, min: 0, drop }
+        Self { header, shorten: Shorten::Never, min: 0, drop, paint: None }
     }
 
     /// A column of names, which stay at least `min` wide.
     pub(super) const fn names(header: &'static str, min: usize, drop: u8) -> Self {
-        Self { header, shorten: Shorten::Middle, min, drop }
+        Self { header, shorten: Shorten::Middle, min, drop, paint: None }
     }
 
     /// A column of sentences, which stay at least `min` wide.
     pub(super) const fn text(header: &'static str, min: usize, drop: u8) -> Self {
-        Self { header, shorten: Shorten::End, min, drop }
+        Self { header, shorten: Shorten::End, min, drop, paint: None }
     }
 
     /// A column of lists, which stay at least `min` wide.
     pub(super) const fn lists(header: &'static str, min: usize, drop: u8) -> Self {
-        Self { header, shorten: Shorten::List, min, drop }
+        Self { header, shorten: Shorten::List, min, drop, paint: None }
+    }
+
+    /// The same column, in which cells have colours.
+    pub(super) const fn painted(mut self, paint: fn(&str) -> Option<Paint>) -> Self {
+        self.paint = Some(paint);
+        self
     }
 
     fn narrowest(&self, widest: usize) -> usize {
@@ -92,19 +85,24 @@ impl Table {
     /// The lines of the table, header first, none wider than `width`; without a width nothing is made shorter.
     /// Columns without content are left out.
     pub(super) fn lines(&self, width: Option<usize>) -> Vec<String> {
+        self.painted_lines(width).iter().map(|line| line.text().to_owned()).collect()
+    }
+
+    /// The same lines with their colours.
+    pub(super) fn painted_lines(&self, width: Option<usize>) -> Vec<Line> {
         let widths = self.widths(width);
-        let headers = self.columns.iter().map(|column| column.header);
-        let header = line(headers.map(str::to_owned), &widths);
+        let headers = self.columns.iter().map(|column| (column.header.to_owned(), None));
+        let header = line(headers, &widths);
         let rows = self.rows.iter().map(|row| {
-            let cells = row.iter().zip(&self.columns).zip(&widths);
-            line(
-                cells.map(|((cell, column), width)| shorten(cell, width.unwrap_or(0), column.shorten)),
-                &widths,
-            )
+            let cells = row.iter().zip(&self.columns).zip(&widths).map(|((cell, column), width)| {
+                let paint = column.paint.and_then(|paint| paint(cell));
+                (shorten(cell, width.unwrap_or(0), column.shorten), paint)
+            });
+            line(cells, &widths)
         });
-        let clip = |line: String| match width {
+        let clip = |line: Line| match width {
             // Only where not even the columns that always stay fit.
-            Some(width) => shorten(&line, width, Shorten::End),
+            Some(width) => line.shortened(width),
             None => line,
         };
         std::iter::once(header).chain(rows).map(clip).collect()
@@ -146,45 +144,13 @@ impl Table {
 }
 
 /// The cells of shown columns, padded; no spaces at the end.
-fn line(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> String {
-    let mut line = String::new();
-    for (cell, width) in cells.zip(widths).filter_map(|(cell, width)| Some((cell, (*width)?))) {
-        line.push_str(&cell);
-        line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + GAP));
+fn line(cells: impl Iterator<Item = (String, Option<Paint>)>, widths: &[Option<usize>]) -> Line {
+    let mut line = Line::default();
+    for ((cell, paint), width) in cells.zip(widths).filter_map(|(cell, width)| Some((cell, (*width)?))) {
+        line.push(&cell, paint);
+        line.push(&" ".repeat(width.saturating_sub(cell.width()) + GAP), None);
     }
-    line.trim_end().to_owned()
-}
-
-/// The text on one line, without characters that control a terminal.
-pub(super) fn printable(text: &str) -> String {
-    OneLine(text).to_string()
-}
-
-/// The text in at most `width` columns of a terminal.
-pub(super) fn shorten(text: &str, width: usize, how: Shorten) -> String {
-    if text.width() <= width || how == Shorten::Never {
-        return text.to_owned();
-    }
-    let room = width.saturating_sub(1);
-    let tail = if how == Shorten::Middle { room / 2 } else { 0 };
-    let mut start = fitting(text.chars(), room - tail);
-    if how == Shorten::List {
-        start.truncate(start.rfind(',').map_or(0, |comma| comma + 1));
-    }
-    let end: String = fitting(text.chars().rev(), tail).chars().rev().collect();
-    if width == 0 { String::new() } else { format!("{start}{CUT}{end}") }
-}
-
-/// The first letters that fit.
-fn fitting(letters: impl Iterator<Item = char>, width: usize) -> String {
-    let mut left = width;
-    letters
-        .take_while(|letter| {
-            let fits = letter.width().unwrap_or(0) <= left;
-            left = left.saturating_sub(letter.width().unwrap_or(0));
-            fits
-        })
-        .collect()
+    line.trimmed()
 }
 
 #[cfg(test)]
@@ -222,15 +188,6 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_cut_behind_a_comma() {
-        for (width, text) in
-            [(12, "0-3,8-15,17"), (11, "0-3,8-15,17"), (10, "0-3,8-15,…"), (9, "0-3,…"), (3, "…")]
-        {
-            assert_eq!(shorten("0-3,8-15,17", width, Shorten::List), text, "{width}");
-        }
-    }
-
-    #[test]
     fn the_least_important_columns_go_first() {
         assert_eq!(table(&["a-rather-long-name"]).lines(Some(16)), ["NAME       COUNT", "a-ra…name  12345"]);
         assert_eq!(table(&["a-rather-long-name"]).lines(Some(10)), ["NAME", "a-rat…name"]);
@@ -248,7 +205,6 @@ mod tests {
 
     #[test]
     fn cells_cannot_control_the_terminal() {
-        assert_eq!(printable("a\n  b\u{1b}[2Jc\t\u{202e}d"), "a b\\u{1b}[2Jc \\u{202e}d");
         let mut table = Table::new([Column::whole("NAME", 0)]);
         table.row(["\u{9b}31m".to_owned()]);
         assert_eq!(table.lines(None)[1], "\\u{9b}31m");

@@ -58,8 +58,14 @@ pub trait Overviews: Send + Sync + 'static {
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
 }
 
+/// The phases of Jobs that a query may ask for.
+pub const PHASES: [&str; 5] = ["running", "waiting", "suspended", "failed", "complete"];
+
+/// Jobs that an overview lists if the query does not say how many.
+const LISTED: usize = 100;
+
 /// Which Jobs an overview lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobQuery {
     /// A part of `NAMESPACE/NAME`; empty for all.
@@ -70,6 +76,12 @@ pub struct JobQuery {
     pub offset: usize,
     /// Most Jobs to list.
     pub limit: usize,
+}
+
+impl Default for JobQuery {
+    fn default() -> Self {
+        Self { search: String::new(), phase: String::new(), offset: 0, limit: LISTED }
+    }
 }
 
 /// The rules for reading the pages that are not public.
@@ -142,11 +154,13 @@ async fn alive(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
     verdict(pages.probe.healthy())
 }
 
-async fn overview(
-    State(overviews): State<Arc<dyn Overviews>>,
-    Query(query): Query<JobQuery>,
-) -> impl IntoResponse {
+async fn overview(State(overviews): State<Arc<dyn Overviews>>, Query(query): Query<JobQuery>) -> Response {
+    if !query.phase.is_empty() && !PHASES.contains(&query.phase.as_str()) {
+        let problem = format!("phase: expected one of {}", PHASES.join(", "));
+        return (StatusCode::BAD_REQUEST, problem).into_response();
+    }
     ([(header::CONTENT_TYPE, "application/json")], overviews.overview(query).await.to_string())
+        .into_response()
 }
 
 async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
@@ -226,7 +240,9 @@ mod tests {
             ("/metrics", "200 OK", "yardmaster_heartbeat_age_seconds 1.5\n"),
             ("/metrics", "200 OK", "content-type: text/plain; version=0.0.4"),
             ("/debug/overview?search=a%2Fb&limit=7", "200 OK", r#"{"limit":7,"search":"a/b"}"#),
+            ("/debug/overview", "200 OK", r#"{"limit":100,"search":""}"#),
             ("/debug/overview?limit=many", "400 Bad Request", ""),
+            ("/debug/overview?phase=nope", "400 Bad Request", "phase: expected one of running, waiting"),
             ("/", "200 OK", "content-security-policy: default-src 'none'"),
             ("/", "200 OK", "x-content-type-options: nosniff"),
             ("/nothing", "404 Not Found", ""),

@@ -42,7 +42,7 @@ fn a_job_runs_its_image_and_the_first_line_says_on_what() {
     for flags in [&[][..], &["--runtime", "containers"]] {
         let (output, told) = run(address, flags);
         assert!(output.status.success(), "{told}");
-        assert!(told.starts_with("Containers run on Podman "), "{told}");
+        assert!(told.starts_with("Embedded cluster: containers run on Podman "), "{told}");
         assert!(String::from_utf8(output.stdout).unwrap().contains("from the image: you"), "{told}");
     }
 }

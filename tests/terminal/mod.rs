@@ -108,6 +108,12 @@ async fn keys_work_and_the_terminal_is_restored_on_every_way_out() {
             text.contains("banana")
                 && text.lines().next().is_some_and(|title| title.trim_end().ends_with("filter: ban"))
         });
+        terminal.press("\r");
+        terminal.shows("everything about the marked Job", |text| {
+            text.contains("Job:") && text.contains("default/banana") && text.contains("Esc back")
+        });
+        terminal.press("\u{1b}");
+        terminal.shows("the list", |text| text.contains("q quit") && !text.contains("Job:"));
         terminal.press("?");
         terminal.shows("the help", |text| text.contains("this help"));
         terminal.press("?");

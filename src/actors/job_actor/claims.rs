@@ -37,6 +37,8 @@ impl JobActor {
                 self.adoptions.seen(&observed.pod);
                 observed.pod.selected = selected;
                 self.tracer.pod_seen(&observed, &self.state, now);
+                let failures = &self.requests.cx.last_failures;
+                failures.pod_seen(&self.requests.job, &observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
             AdoptionDecision::Adopt => self.adopt(observed, now),

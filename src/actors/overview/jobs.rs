@@ -81,7 +81,10 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverv
     let found = matching.len();
     let listed = page(matching, query, |one, other| place(one).cmp(&place(other)));
     let waiting = |job| seen.waits.iter().find_map(|waits| waits.of(job));
-    let items = listed.into_iter().map(|(shard, job)| outline(shard, job, waiting(job).as_ref()));
+    let items = listed.into_iter().map(|(shard, job)| JobOverview {
+        last_failures: seen.failures.of(&job.id()),
+        ..outline(shard, job, waiting(job).as_ref())
+    });
     let jobs = JobsOverview { total, phases, matching: found, items: items.collect() };
     (jobs, by_shard)
 }
@@ -154,6 +157,7 @@ fn outline(shard: ShardId, job: &Job, wait: Option<&WaitingJob>) -> JobOverview 
         reason,
         until,
         message,
+        last_failures: Vec::new(),
     }
 }
 
@@ -165,6 +169,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::actors::last_failures::LastFailures;
     use crate::actors::waits::Waits;
     use crate::cluster::wire::{Decoder as _, JobDecoder, ObservedJob};
 
@@ -205,11 +210,17 @@ mod tests {
                 _ => {}
             }
         }
-        SeenJobs { jobs, waits: vec![waits] }
+        SeenJobs { jobs, waits: vec![waits], failures: LastFailures::default() }
     }
 
     fn names(query: &JobQuery) -> Vec<String> {
         select(&jobs(), query).0.items.into_iter().map(|job| job.name).collect()
+    }
+
+    #[test]
+    fn a_query_may_ask_for_each_phase() {
+        let phases = [Phase::Running, Phase::Waiting, Phase::Suspended, Phase::Failed, Phase::Complete];
+        assert_eq!(phases.map(Phase::as_str), crate::telemetry::http::PHASES);
     }
 
     #[test]

@@ -76,9 +76,17 @@ fn merge_jobs(parts: Vec<JobsOverview>, query: &JobQuery) -> JobsOverview {
         }
         for job in seen {
             let known = items.entry(job.uid.clone()).or_insert_with(|| job.clone());
+            // An earlier owner knows failures that the owner of now has not seen.
+            let last_failures = match (known.last_failures.first(), job.last_failures.first()) {
+                (own, Some(other)) if own.is_none_or(|own| own.ended < other.ended) => {
+                    job.last_failures.clone()
+                }
+                _ => std::mem::take(&mut known.last_failures),
+            };
             if known.reason.is_none() {
                 *known = job;
             }
+            known.last_failures = last_failures;
         }
     }
     merged.items = page(items.into_values().collect(), query, |one, other| place(one).cmp(&place(other)));
@@ -112,6 +120,7 @@ mod tests {
             reason: reason.map(str::to_owned),
             until: None,
             message: None,
+            last_failures: Vec::new(),
         }
     }
 

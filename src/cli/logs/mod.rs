@@ -25,7 +25,8 @@ pub(super) use self::followers::Followers;
 use self::followers::run as newest_run;
 pub(super) use self::lines::Decoration;
 use self::output::Output;
-use self::selection::{Selection, container_names, prefix};
+pub(super) use self::selection::prefix;
+use self::selection::{Selection, container_names};
 use super::connection::ConnectionArgs;
 use super::job_name::{JobName, not_found};
 use super::job_phase::JobPhase;
@@ -41,8 +42,16 @@ use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::telemetry::printable::OneLine;
 
+/// The text below the help.
+const EXAMPLES: &str = "\
+Examples:
+  yardmaster logs train -f                   follow all pods until the Job has ended
+  yardmaster logs train --failed --tail 20   the last lines of failed pods
+  yardmaster logs train --index 3,5-7        of some indexes";
+
 /// Flags of `logs`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct LogsArgs {
     /// The Job: NAME, NAMESPACE/NAME or job/NAME.
     #[arg(value_name = "JOB")]

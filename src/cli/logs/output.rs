@@ -1,11 +1,12 @@
 //! Standard output for the lines of many logs, and what stands before each line.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
 use crossterm::style::{Color, Stylize as _};
 
 use super::container_run::LogSink;
 use super::lines::Decoration;
+use crate::cli::color;
 use crate::cli::console::note;
 use crate::telemetry::printable::OneLine;
 
@@ -21,10 +22,9 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Prefixes have colours on a terminal, unless the variable `NO_COLOR` is set.
+    /// Prefixes have colours if standard output has.
     pub(super) fn new() -> Self {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { color: io::stdout().is_terminal() && !no_color }
+        Self { color: color::on_stdout() }
     }
 
     /// Puts this before each line, in the colour of this number.

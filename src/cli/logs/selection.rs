@@ -50,7 +50,7 @@ pub(super) fn container_names(job: &Job) -> BTreeSet<&str> {
 
 /// What stands before the lines of a container: the completion index, the random end of the pod's name, which
 /// differs between the pods of an index, and the container where there are several.
-pub(super) fn prefix(pod: &PodView, container: &str) -> String {
+pub(in crate::cli) fn prefix(pod: &PodView, container: &str) -> String {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let end = name.rsplit('-').next().unwrap_or(name);
     let containers = pod.status.iter().flat_map(|status| status.containers()).count();

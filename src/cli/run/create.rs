@@ -17,12 +17,15 @@ pub(super) async fn create(
     let Manifest { job, namespace } = manifest;
     let what = format!("cannot create Job {}", key(job));
     let uri = format!("/apis/batch/v1/namespaces/{namespace}/jobs?fieldValidation=Strict");
-    if succeeded.is_empty() {
-        return send(client, http::Method::POST, &uri, JSON, job).await.context(what);
+    let mut made = job.clone();
+    if !succeeded.is_empty() {
+        made["spec"]["suspend"] = json!(true);
     }
-    let mut suspended = job.clone();
-    suspended["spec"]["suspend"] = json!(true);
-    let made = send(client, http::Method::POST, &uri, JSON, &suspended).await.context(what)?;
+    let made = send(client, http::Method::POST, &uri, JSON, &made).await;
+    let made = made.map_err(|error| with_next_step(error, job)).context(what)?;
+    if succeeded.is_empty() {
+        return Ok(made);
+    }
     let name = made["metadata"]["name"].as_str().unwrap_or_default();
     let what = format!("cannot resume Job {}", key(&made));
     let uri = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
@@ -50,6 +53,22 @@ async fn send(
     let request = http::Request::builder().method(method).uri(uri);
     let request = request.header(http::header::CONTENT_TYPE, media_type).body(serde_json::to_vec(body)?)?;
     Ok(client.request(request).await?)
+}
+
+/// The error of a creation, with what to do about a Job of the same name.
+fn with_next_step(error: anyhow::Error, job: &Value) -> anyhow::Error {
+    let exists = matches!(
+        error.downcast_ref(), Some(kube::Error::Api(status)) if status.reason == "AlreadyExists"
+    );
+    if !exists {
+        return error;
+    }
+    let field = |name: &str| job["metadata"][name].as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (field("namespace"), field("name"));
+    anyhow::anyhow!(
+        "it exists already: delete it with `kubectl delete job -n {namespace} {name}`, or give metadata.generateName in place of \
+         metadata.name"
+    )
 }
 
 /// `namespace/name` of a Job.

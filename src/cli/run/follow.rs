@@ -77,6 +77,7 @@ pub(super) async fn follow(
             Some(event) = pod_events.next() => {
                 if let Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod) = &event {
                     pods.observe(pod);
+                    tracker.observe_pod(pod, matches!(event, Event::Delete(_)));
                 }
                 if let Event::Delete(pod) = &event {
                     pods.remove(pod);
@@ -84,6 +85,7 @@ pub(super) async fn follow(
             }
             () = pods.log_ended() => {}
             _ = recording.tick() => {
+                progress.refresh();
                 if let Some(record) = record {
                     record.update(tracker, progress);
                 }

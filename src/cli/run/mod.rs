@@ -14,6 +14,7 @@ mod loader;
 mod log_files;
 mod manifest;
 mod ordered;
+mod pace;
 mod pods;
 #[cfg(feature = "embedded")]
 mod preflight;
@@ -30,6 +31,7 @@ mod waits;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -44,21 +46,33 @@ use self::manifest::{Loaded, Manifest, Refused, Selection};
 use self::ordered::Ordered;
 use self::pods::{LogMode, Outputs, PodObserver};
 use self::progress::Progress;
+use self::report::Afterwards;
 use self::results::Record;
 use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
 use self::view::JobView;
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
+use super::duration::parse_duration;
 use super::namespace::parse_namespace;
+use super::output;
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
 use super::temporary::private_directory;
 use super::{Failure, Telemetry};
 use crate::job::index_set::IndexSet;
 
+/// The text below the help.
+const EXAMPLES: &str = "\
+Examples:
+  yardmaster run job.yaml                    run Jobs on an embedded cluster
+  yardmaster run job.yaml --context prod     run them on a cluster
+  yardmaster run job.yaml --logs --keep      print logs, and keep the cluster for a look
+  yardmaster run --array 0-99%8 -- ./step    run a command once for each index";
+
 /// Flags of `run`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct RunArgs {
     /// YAML or JSON files with Jobs and the objects that they need; `-` is standard input.
     #[arg(required_unless_present_any = ["kustomize", "command"], value_name = "FILE")]
@@ -87,9 +101,15 @@ pub(super) struct RunArgs {
     /// [default: run all].
     #[arg(long, requires = "log_dir", conflicts_with_all = ["kubeconfig", "context", "dry_run"])]
     resume: bool,
-    /// Print the finished Jobs to standard output, as json or yaml [default: off].
-    #[arg(short, long, value_name = "FORMAT")]
-    output: Option<report::Format>,
+    /// Print the finished Jobs to standard output: json, yaml, name or jsonpath=TEMPLATE [default: off].
+    #[arg(short, long, value_name = "FORMAT", value_parser = output::parse)]
+    output: Option<output::Format>,
+    /// Print no progress: what needs attention, and the summary, stay [default: off].
+    #[arg(short, long)]
+    quiet: bool,
+    /// Stop after this time, such as 2h, with exit code 3, if some Job has not ended [default: wait until all have].
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
     /// Keep the embedded cluster running after the Jobs have finished, and print its kubeconfig [default:
     /// off].
     #[arg(long)]
@@ -201,7 +221,9 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         if let (None, Some(metadata)) = (&args.namespace, job["metadata"].as_object_mut()) {
             metadata.remove("namespace");
         }
-        let text = report::object(&job, args.output.unwrap_or(report::Format::Yaml))?;
+        let format = args.output.as_ref().unwrap_or(&output::Format::Yaml);
+        let name = job["metadata"]["name"].as_str().unwrap_or_default();
+        let text = format.text(&job, std::iter::once(name), false)?;
         unless_closed(std::io::stdout().write_all(text.as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -220,7 +242,7 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     let record = |folder| Record::new(folder, &loaded.manifests, &restored, args.resume);
     let mut record = args.log_dir.clone().map(record);
     let mut interrupts = Interrupts::listen()?;
-    let progress = Progress::new();
+    let progress = if args.quiet { Progress::quiet() } else { Progress::new() };
     let cluster = tokio::select! {
         cluster = TargetCluster::prepare(&args, &host, &loaded, &telemetry.traces, &progress) => cluster?,
         () = interrupts.next() => return Err(Failure::Interrupted),
@@ -229,13 +251,19 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     let run =
         Run { args: &args, cluster: &cluster, loaded: &loaded, restored: &restored, progress: &progress };
     let outcome = tokio::select! {
-        outcome = run.to_completion(&mut tracker, &mut record) => outcome,
-        () = interrupts.next() => Err(Failure::Interrupted),
+        outcome = run.to_completion(&mut tracker, &mut record) => outcome.map(RunEnd::Ended),
+        () = interrupts.next() => Ok(RunEnd::Interrupted),
+        () = elapsed(args.timeout) => Ok(RunEnd::OutOfTime),
     };
+    let is_stopped = matches!(outcome, Ok(RunEnd::Interrupted | RunEnd::OutOfTime));
+    if is_stopped && !tracker.jobs.is_empty() {
+        let can_resume = args.log_dir.is_some() && !cluster.is_shared();
+        progress.conclude(&report::interrupted(&tracker, can_resume));
+    }
     if let (Some(record), false) = (&mut record, tracker.jobs.is_empty()) {
         record.update(&tracker, &progress);
     }
-    if outcome.is_ok()
+    if matches!(outcome, Ok(RunEnd::Ended(_)))
         && args.keep
         && let Some(address) = cluster.address()?
     {
@@ -243,11 +271,32 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         interrupts.next().await;
     }
     tokio::select! {
-        () = cluster.leave(&tracker, matches!(outcome, Err(Failure::Interrupted))) => {}
+        () = cluster.leave(&tracker, is_stopped) => {}
         // At the second interrupt the remaining parts are dropped, which kills their processes.
         () = interrupts.next() => {}
     }
-    outcome
+    match outcome? {
+        RunEnd::Ended(code) => Ok(code),
+        RunEnd::Interrupted => Err(Failure::Interrupted),
+        RunEnd::OutOfTime => Err(anyhow::anyhow!("--timeout: the Jobs have not ended in time").into()),
+    }
+}
+
+/// How a run ends.
+#[derive(Debug)]
+enum RunEnd {
+    /// All Jobs have ended.
+    Ended(ExitCode),
+    Interrupted,
+    OutOfTime,
+}
+
+/// Resolves after this time; never without one.
+async fn elapsed(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The Jobs of a run, and its cluster.
@@ -289,9 +338,12 @@ impl Run<'_> {
             catch_up(client, tracker, &mut pods).await?;
             all_kept = pods.finish().await;
         }
+        for failed in tracker.failed().take(report::EXPLAINED) {
+            pods.read_logs(client, failed).await;
+        }
 
-        progress.conclude(&report::summary(&tracker.jobs, &pods));
-        if let Some(format) = args.output {
+        progress.conclude(&report::summary(tracker, &pods, &self.afterwards()));
+        if let Some(format) = &args.output {
             let text = report::jobs(&tracker.jobs, format)?;
             unless_closed(progress.print(text.as_bytes()))?;
         }
@@ -299,6 +351,16 @@ impl Run<'_> {
             return Ok(Verdict::Held.into());
         }
         Ok(tracker.verdict().into())
+    }
+
+    /// Where pods can be looked at after the run.
+    fn afterwards(&self) -> Afterwards {
+        match (self.cluster.is_shared(), self.args.keep) {
+            (true, _) => Afterwards::Kept { flags: self.args.connection.flags() },
+            // The text below the report says how to reach it.
+            (false, true) => Afterwards::Kept { flags: String::new() },
+            (false, false) => Afterwards::Gone,
+        }
     }
 
     async fn create_all(&self, tracker: &mut Tracker) -> anyhow::Result<()> {

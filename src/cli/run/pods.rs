@@ -8,20 +8,12 @@ use super::ordered::{Missing, Ordered};
 use super::progress::Progress;
 use super::tail::Tails;
 use super::tracker::Tracked;
-use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
-use crate::cli::pod_cause::{Cause, causes, failure};
+use crate::cli::failures::Failures;
+use crate::cli::logs::{Decoration, Extent, Followers, LogSink, prefix};
+use crate::cli::pod_cause::{Cause, causes};
 use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid};
 use crate::cli::untrusted::Untrusted;
 use crate::telemetry::printable::OneLine;
-
-/// How a pod failed.
-#[derive(Clone, Debug)]
-pub(super) struct PodFailure {
-    /// Name of the pod.
-    pub(super) pod: String,
-    /// The cause, such as `container main: exit code 3 (Error)`.
-    pub(super) what: String,
-}
 
 /// How the output of pods is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +47,10 @@ pub(super) struct PodObserver {
     tails: Tails,
     /// Reported reasons why pods do not start, and causes of their failures: Job uid, reason.
     reported: HashSet<(String, Untrusted)>,
-    /// The last failure by Job uid.
-    failures: HashMap<String, PodFailure>,
+    /// Why pods failed, by Job uid.
+    failures: HashMap<String, Failures>,
+    /// UIDs of the failed pods.
+    failed: HashSet<String>,
 }
 
 impl PodObserver {
@@ -78,6 +72,7 @@ impl PodObserver {
             jobs,
             reported: HashSet::new(),
             failures: HashMap::new(),
+            failed: HashSet::new(),
         }
     }
 
@@ -95,15 +90,22 @@ impl PodObserver {
         for cause in causes.iter().filter(|_| pod.metadata.deletion_timestamp.is_none()) {
             self.explain(&uid, &job_name, pod, cause);
         }
-        if let Some(what) = failure(pod, &causes) {
-            let pod = pod.metadata.name.clone().unwrap_or_default();
-            self.failures.insert(uid, PodFailure { pod, what });
+        let has_failed = pod.status.as_ref().is_some_and(|status| status.phase == "Failed");
+        if has_failed && self.failed.insert(pod.metadata.uid.clone().unwrap_or_default()) {
+            self.failures.entry(uid).or_default().record(pod);
         }
     }
 
-    /// How the last pod of this Job failed.
-    pub(super) fn failure(&self, job_uid: &str) -> Option<&PodFailure> {
+    /// Why pods of this Job failed.
+    pub(super) fn failures(&self, job_uid: &str) -> Option<&Failures> {
         self.failures.get(job_uid)
+    }
+
+    /// Reads the ends of the logs of pods of this Job that failed.
+    pub(super) async fn read_logs(&mut self, client: &kube::Client, job: &Tracked) {
+        if let Some(failures) = self.failures.get_mut(&job.uid) {
+            failures.read_logs(client, job.namespace()).await;
+        }
     }
 
     /// Waits until all output has been shown. Returns whether all that goes into files is there.
@@ -181,6 +183,10 @@ impl PodObserver {
 
     fn prefix(&self, pod: &PodView, container: &ContainerStatus) -> Option<String> {
         let several = pod.status.as_ref().is_some_and(|status| status.containers().count() > 1);
+        // The same as `logs` prints, where the name of the Job says nothing.
+        if self.mode == LogMode::Prefixed && self.jobs.len() == 1 {
+            return Some(format!("{}: ", OneLine(&prefix(pod, container.name.raw()))));
+        }
         let name = OneLine(pod.metadata.name.as_deref().unwrap_or_default());
         match (self.mode, several) {
             (LogMode::Prefixed, false) => Some(format!("{name}: ")),

@@ -44,8 +44,11 @@ impl TargetCluster {
         progress: &Progress,
     ) -> Result<Self, Failure> {
         let Host::ThisMachine(runtime) = host else {
-            let client = client(args.connection.config().await?, "run")?;
+            let config = args.connection.config().await?;
+            let address = config.cluster_url.clone();
+            let client = client(config, "run")?;
             client.apiserver_version().await.context("cannot reach the cluster")?;
+            note(format_args!("Jobs run on the cluster at {address}"));
             return Ok(Self {
                 client,
                 #[cfg(feature = "embedded")]
@@ -62,10 +65,13 @@ impl TargetCluster {
         traces: &JobTraces,
         progress: &Progress,
     ) -> Result<Self, Failure> {
-        runtime.announce();
-        if std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty()) {
-            note("KUBECONFIG does not choose the cluster: --kubeconfig FILE does.");
-        }
+        let has_kubeconfig = std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty());
+        let ignored = if has_kubeconfig {
+            " KUBECONFIG is ignored: --kubeconfig FILE runs Jobs on its cluster."
+        } else {
+            ""
+        };
+        note(format_args!("{}{ignored}", runtime.announcement()));
         if loaded.companions.iter().any(|companion| companion.kind.name == "PersistentVolumeClaim")
             && let Some(folder) = claims_folder()
         {

@@ -1,11 +1,18 @@
 //! Tracks the last state of every created Job, until all have ended.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::hold::Hold;
 use super::view::{JobView, Outcome};
+use crate::cli::pod_view::{PodView, controller_uid};
+
+/// The largest difference of two clocks that agree: two times of the API are rounded.
+const AGREEMENT: Duration = Duration::from_secs(2);
 
 /// A Job that was created.
 #[derive(Clone, Debug)]
@@ -16,6 +23,10 @@ pub(super) struct Tracked {
     pub(super) job: Value,
     /// Its end, once there is one.
     pub(super) end: Option<End>,
+    since: Instant,
+    ended_at: Option<Instant>,
+    /// UIDs of pods that have not ended. The status of the Job comes later than its pods.
+    pods: HashSet<String>,
 }
 
 /// The end of a Job.
@@ -32,7 +43,14 @@ pub(super) enum End {
 impl Tracked {
     fn new(job: Value, is_shared: bool) -> Self {
         let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let mut tracked = Self { uid, job: Value::Null, end: None };
+        let mut tracked = Self {
+            uid,
+            job: Value::Null,
+            end: None,
+            since: Instant::now(),
+            ended_at: None,
+            pods: HashSet::new(),
+        };
         tracked.set(job, is_shared);
         tracked
     }
@@ -44,7 +62,33 @@ impl Tracked {
         let view = JobView::of(&job);
         let held = || view.hold().filter(|_| !is_shared).map(End::Held);
         self.end = view.outcome().map(End::Outcome).or_else(held);
+        self.note_time();
         self.job = job;
+    }
+
+    fn set_deleted(&mut self) {
+        self.end.get_or_insert(End::Deleted);
+        self.note_time();
+    }
+
+    fn note_time(&mut self) {
+        match self.end {
+            Some(_) => _ = self.ended_at.get_or_insert_with(Instant::now),
+            None => self.ended_at = None,
+        }
+    }
+
+    /// Pods that have not ended.
+    pub(super) fn active(&self) -> u64 {
+        JobView::of(&self.job).active().max(self.pods.len() as u64)
+    }
+
+    /// How long it has run. The API has whole seconds: a clock of this process is more exact if both agree, which they do
+    /// unless the Job began late.
+    pub(super) fn duration(&self) -> Duration {
+        let measured = self.ended_at.unwrap_or_else(Instant::now).duration_since(self.since);
+        let recorded = JobView::of(&self.job).duration().and_then(|time| time.try_into().ok());
+        recorded.filter(|recorded| measured.abs_diff(*recorded) > AGREEMENT).unwrap_or(measured)
     }
 
     /// Namespace of the Job.
@@ -99,6 +143,11 @@ impl Tracker {
         Self { jobs: Vec::new(), is_shared }
     }
 
+    /// Whether others may change the Jobs.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
     /// Adds a Job as returned by its creation.
     pub(super) fn add(&mut self, job: Value) {
         self.jobs.push(Tracked::new(job, self.is_shared));
@@ -117,16 +166,29 @@ impl Tracker {
         let tracked = self.find(&job)?;
         // Nobody can change a deleted Job: it has ended as deleted, not as held.
         tracked.set(job, true);
-        tracked.end.get_or_insert(End::Deleted);
+        tracked.set_deleted();
         Some(tracked)
     }
 
     /// Records a complete list of a namespace: Jobs that are not in it have been deleted.
-    pub(super) fn retain(&mut self, namespace: &str, listed: &std::collections::HashSet<String>) {
+    pub(super) fn retain(&mut self, namespace: &str, listed: &HashSet<String>) {
         for tracked in self.jobs.iter_mut().filter(|tracked| tracked.namespace() == namespace) {
             if !listed.contains(&tracked.uid) {
-                tracked.end.get_or_insert(End::Deleted);
+                tracked.set_deleted();
             }
+        }
+    }
+
+    /// Records the newest state of a pod, or that it is gone.
+    pub(super) fn observe_pod(&mut self, pod: &PodView, is_gone: bool) {
+        let Some(job) = controller_uid(pod) else { return };
+        let Some(tracked) = self.jobs.iter_mut().find(|tracked| tracked.uid == job) else { return };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let phase = pod.status.as_ref().map(|status| status.phase.raw());
+        if is_gone || matches!(phase, Some("Succeeded" | "Failed")) {
+            tracked.pods.remove(&uid);
+        } else {
+            tracked.pods.insert(uid);
         }
     }
 
@@ -138,6 +200,13 @@ impl Tracker {
     /// Whether all Jobs have ended.
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|tracked| tracked.end.is_some())
+    }
+
+    /// The Jobs that have failed.
+    pub(super) fn failed(&self) -> impl Iterator<Item = &Tracked> {
+        let has_failed =
+            |tracked: &&Tracked| matches!(tracked.end, Some(End::Outcome(Outcome::Failed { .. })));
+        self.jobs.iter().filter(has_failed)
     }
 
     /// The result of the run, once it is done.
@@ -179,6 +248,26 @@ mod tests {
         assert!(tracker.is_done() && tracker.verdict() == Verdict::Failed);
         assert_eq!(tracker.jobs[1].end, Some(End::Deleted));
         assert!(tracker.update(job("stranger", json!([]))).is_none());
+    }
+
+    #[test]
+    fn pods_count_before_the_status_does() {
+        let mut tracker = Tracker::new(false);
+        tracker.add(job("a", json!([])));
+        let owner =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": true});
+        let mut observe = |uid: &str, phase: &str, is_gone| {
+            let metadata = json!({"name": uid, "uid": uid, "ownerReferences": [owner]});
+            let pod = json!({"metadata": metadata, "spec": {}, "status": {"phase": phase}});
+            if let Ok(pod) = serde_json::from_value(pod) {
+                tracker.observe_pod(&pod, is_gone);
+            }
+            tracker.jobs[0].active()
+        };
+        assert_eq!(observe("p", "Pending", false), 1);
+        assert_eq!(observe("q", "Running", false), 2);
+        assert_eq!(observe("q", "Succeeded", false), 1);
+        assert_eq!(observe("p", "Running", true), 0);
     }
 
     #[test]

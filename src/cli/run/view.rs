@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::hold::Hold;
+use crate::cli::failures::{Answer, Failures};
 use crate::cli::untrusted::Untrusted;
 use crate::job::index_set::IndexSet;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
@@ -24,6 +25,9 @@ struct JobSpec {
     parallelism: Option<u64>,
     suspend: bool,
     managed_by: Option<Untrusted>,
+    backoff_limit: Option<i32>,
+    backoff_limit_per_index: Option<i32>,
+    max_failed_indexes: Option<i32>,
     template: PodTemplate,
 }
 
@@ -108,7 +112,7 @@ impl JobView {
     /// What keeps all pods of the Job from running, once its controller has seen it. No pod of a Job that is left
     /// to another controller runs before that has begun.
     pub(super) fn hold(&self) -> Option<Hold> {
-        let JobSpec { completions, parallelism, suspend, managed_by, template } = &self.spec;
+        let JobSpec { completions, parallelism, suspend, managed_by, template, .. } = &self.spec;
         let gates = &template.spec.scheduling_gates;
         let is_suspended =
             |condition: &Condition| condition.type_ == "Suspended" && condition.status == "True";
@@ -154,14 +158,35 @@ impl JobView {
         self.spec.completions
     }
 
-    /// Whether pods of it exist that have not ended.
-    pub(super) fn is_active(&self) -> bool {
-        self.status.active > 0
+    /// Pods of it that have not ended.
+    pub(super) fn active(&self) -> u64 {
+        self.status.active
+    }
+
+    /// The explanation of its failures, with these pods and these next commands.
+    pub(super) fn answer<'a>(&'a self, failures: Option<&'a Failures>, next: Vec<String>) -> Answer<'a> {
+        let JobSpec { backoff_limit, backoff_limit_per_index, max_failed_indexes, .. } = self.spec;
+        let failed_indexes = self.status.failed_indexes.as_ref().filter(|indexes| !indexes.raw().is_empty());
+        Answer {
+            failed: self.status.failed,
+            // The default of the API is no limit that anybody has chosen.
+            backoff_limit: backoff_limit.filter(|limit| *limit != i32::MAX),
+            backoff_limit_per_index,
+            failed_indexes,
+            max_failed_indexes,
+            failures,
+            next,
+        }
     }
 
     /// Pods that succeeded.
     pub(super) fn succeeded(&self) -> u64 {
         self.status.succeeded
+    }
+
+    /// Successes that are still needed, if their number is set.
+    pub(super) fn missing(&self) -> Option<u64> {
+        self.completions().map(|completions| completions.saturating_sub(self.succeeded()))
     }
 
     /// Pods that failed.

@@ -34,8 +34,9 @@ impl Waits {
     pub(super) async fn explain(&mut self, jobs: &[Tracked]) {
         let waiting =
             jobs.iter().filter(|tracked| tracked.end.is_none() && !self.told.contains(&tracked.uid));
-        let idle =
-            waiting.map(|tracked| (tracked, JobView::of(&tracked.job))).filter(|(_, view)| !view.is_active());
+        let idle = waiting
+            .map(|tracked| (tracked, JobView::of(&tracked.job)))
+            .filter(|(_, view)| view.active() == 0);
         let idle: Vec<_> = idle.take(BATCH).collect();
         for (tracked, view) in idle {
             let reason = match view.hold() {

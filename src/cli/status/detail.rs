@@ -4,13 +4,17 @@ use jiff::Timestamp;
 
 use super::job::JobReport;
 use super::report::Report;
-use super::text::{self, Layout, clip, describe, duration};
-use crate::cli::failures::Failures;
-use crate::cli::table::{Column, Shorten, Table};
+use super::text::{self, Layout, describe};
+use crate::cli::command_line::Invocation;
+use crate::cli::duration;
+use crate::cli::failures::Answer;
+use crate::cli::fit::{Shorten, clip};
+use crate::cli::line::{Line, Paint};
+use crate::cli::table::{Column, Table};
 use crate::cli::untrusted::Untrusted;
 
 /// The report: everything about a Job that was asked for by name, else tables. `jobs` are those that are shown.
-pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<String> {
+pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<Line> {
     match jobs {
         [job] if layout.one_job => lines(job, report.time, layout.width),
         _ => text::lines(report, jobs, layout),
@@ -18,83 +22,130 @@ pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec
 }
 
 /// The lines about a Job at `now`; none is wider than `width`.
-fn lines(job: &JobReport, now: Timestamp, width: Option<usize>) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut fact = |name: &str, value: Option<String>| {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            let text = format!("{name}:{:1$}{value}", "", 13_usize.saturating_sub(name.len()));
-            // The padding is part of the text, so only the value is made printable.
-            lines.push((text, value));
+pub(super) fn lines(job: &JobReport, now: Timestamp, width: Option<usize>) -> Vec<Line> {
+    let answer = answer(job);
+    let facts = facts(job, &answer, now).into_iter().filter(|(_, value)| !value.is_empty());
+    let mut lines: Vec<Line> = facts.map(|(name, value)| fact(name, &value, width)).collect();
+    let mut section = |more: Vec<Line>| {
+        if !more.is_empty() {
+            lines.push(Line::default());
+            lines.extend(more);
         }
     };
-    fact("Job", Some(job.key()));
-    fact("State", Some(job.state.name().to_owned()));
-    fact(
-        "Waiting",
-        job.waiting.as_ref().map(|waiting| {
-            let until = waiting.until.map(|until| format!(" (until {until})"));
-            format!("{}{}", describe(waiting, now), until.unwrap_or_default())
-        }),
-    );
-    fact("Succeeded", Some(job.progress()));
-    fact("Indexes", job.completed_indexes.as_ref().map(|indexes| format!("succeeded {indexes}")));
+    section(job.index_map.as_ref().map(|map| map.lines(width)).unwrap_or_default());
+    section(if job.conditions.is_empty() { Vec::new() } else { plain(conditions(job).lines(width)) });
+    section(plain(answer.evidence(now, width)));
+    section(gone(job).map(|line| clip(&line, width, Shorten::End).into()).collect());
+    lines
+}
+
+fn plain(lines: Vec<String>) -> Vec<Line> {
+    lines.into_iter().map(Line::from).collect()
+}
+
+/// The facts about a Job, each with its name. The text of an unknown fact is empty.
+fn facts(job: &JobReport, answer: &Answer<'_>, now: Timestamp) -> Vec<(&'static str, String)> {
+    let ago = |time: Timestamp| format!("{time} ({})", duration::ago(time, now));
+    let waiting = job.waiting.as_ref().map(|waiting| {
+        let until = waiting.until.map(|until| format!(" (until {until})"));
+        format!("{}{}", describe(waiting, now), until.unwrap_or_default())
+    });
     let parallelism = job.parallelism.map(|parallelism| format!(" of {parallelism}")).unwrap_or_default();
-    fact("Active", Some(format!("{}{parallelism}, {} ready", job.active, job.ready)));
-    fact("Failed", Some(with_limit(job.failed.to_string(), job.backoff_limit)));
-    fact(
-        "Failed index",
-        job.failed_indexes.as_ref().map(|indexes| with_limit(indexes.to_string(), job.max_failed_indexes)),
-    );
-    fact("Causes", job.failures.as_ref().map(Failures::histogram));
-    fact(
-        "Pods",
-        job.pods.as_ref().map(|pods| {
-            let counts: Vec<_> = pods.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
-            if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
-        }),
-    );
-    fact("Pods/s", job.rate.map(|rate| format!("{rate:.2}")));
-    fact("Time left", job.seconds_left.map(duration));
-    let ago = |time: Timestamp| format!("{time} ({} ago)", duration(now.duration_since(time).as_secs_f64()));
-    fact("Started", job.start_time.map(ago));
-    fact("Ended", job.end_time.map(ago));
-    fact("Controller", Some(job.controller.clone()));
-    fact(
-        "Shard",
-        job.shard.map(|shard| match (&job.owner, job.epoch) {
-            (Some(owner), Some(epoch)) => format!("{shard}, owned by {owner} (epoch {epoch})"),
-            _ => format!("{shard}, without an owner"),
-        }),
-    );
-    fact("Trace", Some(job.trace_id.clone()));
-    let mut text: Vec<String> = lines.into_iter().map(|(line, value)| fit(&line, &value, width)).collect();
-    if !job.conditions.is_empty() {
-        text.push(String::new());
-        text.extend(conditions(job).lines(width));
-    }
-    if let Some(failures) = job.failures.as_ref().filter(|failures| !failures.last.is_empty()) {
-        text.push(String::new());
-        text.extend(failed_pods(failures, now).lines(width));
-        text.push(String::new());
-        let next = format!("Next: yardmaster logs {} --failed --tail 20", job.key());
-        text.push(clip(&next, width, Shorten::End));
-    }
-    text
+    let pods = job.pods.as_ref().map(|pods| {
+        let counts: Vec<_> = pods.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+        if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+    });
+    let shard = job.shard.map(|shard| match (&job.owner, job.epoch) {
+        (Some(owner), Some(epoch)) => {
+            let silent =
+                if job.owner_is_silent { ", silent: others take over after its lease duration" } else { "" };
+            format!("{shard}, owned by {owner} (epoch {epoch}){silent}")
+        }
+        _ => format!("{shard}, without an owner"),
+    });
+    let indexes = job.completed_indexes.as_ref().map(|indexes| format!("succeeded {indexes}"));
+    let mut facts = vec![
+        ("Job", job.key()),
+        ("State", job.state.name().to_owned()),
+        ("Waiting", waiting.unwrap_or_default()),
+        ("Succeeded", job.progress()),
+        ("Indexes", indexes.unwrap_or_default()),
+        ("Active", format!("{}{parallelism}, {} ready", job.active, job.ready)),
+    ];
+    facts.extend(answer.facts());
+    facts.extend([
+        ("Pods", pods.unwrap_or_default()),
+        ("Pods/s", job.rate.map(|rate| format!("{rate:.2}")).unwrap_or_default()),
+        ("Time left", job.seconds_left.map(duration::seconds).unwrap_or_default()),
+        ("Started", job.start_time.map(ago).unwrap_or_default()),
+        ("Ended", job.end_time.map(ago).unwrap_or_default()),
+        ("Controller", controller(job)),
+        ("Shard", shard.unwrap_or_default()),
+        ("Trace", job.trace_id.clone()),
+    ]);
+    facts
 }
 
-/// A number of failures, with the limit of them.
-fn with_limit(failed: String, limit: Option<i32>) -> String {
-    match limit {
-        Some(limit) => format!("{failed} (at most {limit})"),
-        None => failed,
+/// The controller. If no replica runs for it, the Job may wait for ever.
+fn controller(job: &JobReport) -> String {
+    let name = &job.controller;
+    if job.has_no_replica && job.start_time.is_none() && !job.is_finished() {
+        return format!(
+            "{name}: no replica of Yardmaster runs for it. spec.managedBy cannot be changed: start the controller, or create \
+             the Job again without it"
+        );
     }
+    name.clone()
 }
 
-/// The line with its value made printable, and shortened if it is too long.
-fn fit(line: &str, value: &str, width: Option<usize>) -> String {
-    let name = line.strip_suffix(value).unwrap_or_default();
+/// A fact behind its name, on one line that fits.
+fn fact(name: &str, value: &str, width: Option<usize>) -> Line {
+    let name = format!("{:13} ", format!("{name}:"));
+    let paint = match name.trim_end() {
+        "State:" => text::state_paint(value),
+        "Waiting:" => Some(Paint::Warning),
+        "Failed index:" | "Causes:" => Some(Paint::Bad),
+        _ => None,
+    };
     let room = width.map(|width| width.saturating_sub(name.len()));
-    format!("{name}{}", clip(value, room, Shorten::End))
+    let mut line = Line::from(name);
+    line.push(&clip(value, room, Shorten::End), paint);
+    width.map_or(line.clone(), |width| line.shortened(width))
+}
+
+/// Where failed pods may be remembered that are gone.
+fn gone(job: &JobReport) -> impl Iterator<Item = String> {
+    let is_unknown = job.failures.as_ref().is_some_and(|failures| failures.last.is_empty()) && job.failed > 0;
+    let owner = job.owner.as_ref().filter(|_| is_unknown);
+    owner.into_iter().flat_map(|owner| {
+        let ask = format!(
+            "{} status {} --page http://localhost:8080/",
+            Invocation::of_process().words(),
+            job.key()
+        );
+        [
+            format!("The failed pods are gone. The page of {owner} may remember them:"),
+            format!("  kubectl port-forward pod/{owner} 8080    (in the namespace of Yardmaster)"),
+            format!("  {ask}"),
+        ]
+    })
+}
+
+fn answer(job: &JobReport) -> Answer<'_> {
+    let logs = format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
+    // Of pods that are gone, neither command has anything.
+    let left = job.failures.iter().filter(|failures| failures.pods > 0);
+    let newest = left.flat_map(|failures| &failures.last).next();
+    let describe = newest.map(|failed| format!("kubectl describe pod -n {} {}", job.namespace, failed.pod));
+    Answer {
+        failed: u64::try_from(job.failed).unwrap_or_default(),
+        backoff_limit: job.backoff_limit,
+        backoff_limit_per_index: job.backoff_limit_per_index,
+        failed_indexes: job.failed_indexes.as_ref(),
+        max_failed_indexes: job.max_failed_indexes,
+        failures: job.failures.as_ref(),
+        next: describe.map(|describe| vec![logs, describe]).unwrap_or_default(),
+    }
 }
 
 fn conditions(job: &JobReport) -> Table {
@@ -118,31 +169,6 @@ fn conditions(job: &JobReport) -> Table {
     table
 }
 
-/// The pods that failed last.
-fn failed_pods(failures: &Failures, now: Timestamp) -> Table {
-    let mut table = Table::new([
-        Column::names("FAILED POD", 16, 0),
-        Column::whole("INDEX", 2),
-        Column::whole("TRY", 4),
-        Column::names("NODE", 8, 3),
-        Column::whole("ENDED", 1),
-        Column::text("CAUSE", 16, 0),
-    ]);
-    let number = |number: Option<u32>| number.map(|number| number.to_string()).unwrap_or_default();
-    for failed in &failures.last {
-        let ago = |ended| format!("{} ago", duration(now.duration_since(ended).as_secs_f64()));
-        table.row([
-            failed.pod.clone(),
-            number(failed.index),
-            number(failed.attempt),
-            failed.node.as_ref().map(Untrusted::to_string).unwrap_or_default(),
-            failed.ended.map(ago).unwrap_or_default(),
-            failed.cause.to_string(),
-        ]);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -151,35 +177,40 @@ mod tests {
     use super::super::job::tests::{ended, job};
     use super::super::waits::Waiting;
     use super::*;
+    use crate::cli::failures::Failures;
     use crate::cli::ownership::Ownership;
     use crate::telemetry::printable::is_shown;
 
     #[test]
     fn a_failed_job_says_which_pods_failed_and_why() {
         let mut failures = Failures::default();
-        for (name, code) in [("j-3-a", 137), ("j-3-b", 137), ("j-5-c", 1)] {
-            let end = json!({"exitCode": code, "reason": "Error", "finishedAt": "2026-01-01T00:00:11Z"});
-            let main = json!({"name": "main", "state": {"terminated": end}});
-            let status = json!({"phase": "Failed", "containerStatuses": [main]});
-            let spec = json!({"nodeName": "gpu-7"});
-            let pod = json!({"metadata": {"name": name}, "spec": spec, "status": status});
-            failures.record(&serde_json::from_value(pod).unwrap());
-        }
+        let pod = json!({"metadata": {"name": "j-a"}, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted"}});
+        failures.record(&serde_json::from_value(pod).unwrap());
         let mut status = ended("Failed", 12);
-        status["failed"] = 3.into();
-        status["failedIndexes"] = "3,5".into();
-        let spec = json!({"backoffLimit": 6, "maxFailedIndexes": 1});
+        status["failed"] = 1.into();
+        let spec = json!({"backoffLimit": 0});
         let job = JobReport { failures: Some(failures), ..job("j", spec, status) };
-        let text = lines(&job, "2026-01-01T00:00:20Z".parse().unwrap(), None).join("\n");
+        let lines = lines(&job, "2026-01-01T00:00:20Z".parse().unwrap(), None);
+        let text: Vec<_> = lines.iter().map(Line::text).collect();
         for line in [
-            "Failed:       3 (at most 6)",
-            "Failed index: 3,5 (at most 1)",
-            "Causes:       exit code 137 ×2, exit code 1 ×1",
+            "Failed:       1 (at most 0)",
+            "Causes:       Evicted ×1",
             "Next: yardmaster logs n/j --failed --tail 20",
+            "      kubectl describe pod -n n j-a",
         ] {
-            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+            assert!(text.contains(&line), "{line}: {text:#?}");
         }
-        assert!(text.contains("gpu-7  9s ago  container main: exit code 1 (Error)"), "{text}");
+    }
+
+    #[test]
+    fn a_job_of_a_controller_that_does_not_run_says_so() {
+        let controller = |job: &JobReport| super::controller(job);
+        let other = json!({"managedBy": "example.com/nobody"});
+        let waits = job("j", other.clone(), json!({}));
+        assert!(controller(&waits).starts_with("example.com/nobody: no replica of Yardmaster runs for it"));
+        let runs = job("j", other, json!({"startTime": "2026-01-01T00:00:00Z"}));
+        assert_eq!(controller(&runs), "example.com/nobody");
+        assert_eq!(controller(&job("j", json!({}), json!({}))), "kubernetes.io/job-controller");
     }
 
     /// Conditions and Events of a Job may have any text.
@@ -202,6 +233,7 @@ mod tests {
         for one_job in [true, false] {
             let layout = Layout { one_job, wide: true, shards: true, ..Layout::default() };
             let lines = body(&report, &report.jobs.iter().collect::<Vec<_>>(), &layout);
+            let lines: Vec<_> = lines.iter().map(Line::text).collect();
             assert!(lines.iter().flat_map(|line| line.chars()).all(is_shown), "{lines:#?}");
             assert_eq!(lines.iter().filter(|line| line.starts_with("Job:")).count(), usize::from(one_job));
         }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::job::JobReport;
-use super::report::{Report, Selection, waits, with_pods};
+use super::report::{Report, Selection, waits, with_logs, with_pods};
 use super::waits::{Inquiry, Waiting};
 use crate::cli::failure;
 use crate::cli::job_phase::JobPhase;
@@ -44,9 +44,13 @@ pub(super) struct Latest {
     pub(super) end: Option<String>,
 }
 
+/// Namespace and name of a Job.
+pub(super) type JobKey = (String, String);
+
 /// The reports of a cluster; they end when this is dropped.
 pub(super) struct Feed {
     latest: watch::Receiver<Latest>,
+    opened: watch::Sender<Option<JobKey>>,
     _reader: AbortOnDropHandle<()>,
 }
 
@@ -54,13 +58,24 @@ impl Feed {
     /// Begins to watch.
     pub(super) fn start(client: Client, selection: Selection, lease_namespace: Option<String>) -> Self {
         let (sender, latest) = watch::channel(Latest::default());
+        let (opened, opens) = watch::channel(None);
         let reader = tokio::spawn(async move {
-            let mut reader = Reader { client, selection, waits: HashMap::new(), unknown: None };
+            let mut reader =
+                Reader { client, selection, opens, waits: HashMap::new(), whole: None, unknown: None };
             if let Err(error) = reader.run(lease_namespace, &sender).await {
                 sender.send_modify(|latest| latest.end = Some(failure::text(&error)));
             }
         });
-        Self { latest, _reader: AbortOnDropHandle::new(reader) }
+        Self { latest, opened, _reader: AbortOnDropHandle::new(reader) }
+    }
+
+    /// From now on, reports have everything about this Job.
+    pub(super) fn open(&self, job: Option<&JobKey>) {
+        self.opened.send_if_modified(|opened| {
+            let is_new = opened.as_ref() != job;
+            *opened = job.cloned();
+            is_new
+        });
     }
 
     /// Waits for something newer.
@@ -92,6 +107,10 @@ enum Asking {
 struct Reader {
     client: Client,
     selection: Selection,
+    /// The Job about which everything is read.
+    opens: watch::Receiver<Option<JobKey>>,
+    /// The last such Job, with everything.
+    whole: Option<JobReport>,
     /// Waits by Job UID.
     waits: HashMap<String, Examined>,
     /// Why the wait of some Job is not known.
@@ -117,8 +136,10 @@ impl Reader {
         let (mut ready, mut is_silent, mut answered) = (false, false, Instant::now());
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut opens = self.opens.clone();
         loop {
             let event = tokio::select! {
+                Ok(()) = opens.changed(), if ready => None,
                 Some(event) = job_events.next() => Some(event),
                 Some(event) = lease_events.next() => Some(event),
                 _ = ticks.tick(), if ready => None,
@@ -176,21 +197,49 @@ impl Reader {
             })
             .filter(|job| self.selection.includes(job))
             .collect();
-        if let Selection::One { namespace, name } = &self.selection {
-            let job = reports.pop().ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
-            reports.push(match asking {
-                Asking::Nothing => job,
-                Asking::Everything => {
-                    let whole = with_pods(&self.client, job.clone()).await;
-                    whole.unwrap_or_else(|error| {
-                        self.unknown = Some(format!("cannot list the pods of the Job: {error}"));
-                        job
-                    })
-                }
-            });
+        let wanted = match &self.selection {
+            Selection::One { namespace, name } => {
+                anyhow::ensure!(!reports.is_empty(), "Job {namespace}/{name} not found");
+                Some((namespace.clone(), name.clone()))
+            }
+            Selection::Many { .. } => self.opens.borrow().clone(),
+        };
+        let is_wanted = |job: &JobReport| {
+            wanted.as_ref().is_some_and(|(namespace, name)| job.namespace == *namespace && job.name == *name)
+        };
+        if let Some(place) = reports.iter().position(is_wanted) {
+            reports[place] = self.whole(reports[place].clone(), asking).await;
         }
         reports.sort_by(JobReport::by_interest);
         Ok(Report { time, ownership, jobs: reports })
+    }
+
+    /// A Job with everything about it, some of it from before where the API server does not answer.
+    async fn whole(&mut self, job: JobReport, asking: Asking) -> JobReport {
+        let earlier = self.whole.take().filter(|earlier| earlier.uid == job.uid);
+        let read = match asking {
+            Asking::Nothing => None,
+            Asking::Everything => match with_pods(&self.client, job.clone()).await {
+                Ok(job) => Some(job),
+                Err(error) => {
+                    self.unknown = Some(format!("cannot list the pods of the Job: {error}"));
+                    None
+                }
+            },
+        };
+        let whole = match (read, earlier) {
+            (Some(job), earlier) => {
+                let failures = earlier.as_ref().and_then(|earlier| earlier.failures.as_ref());
+                with_logs(&self.client, job, failures).await
+            }
+            (None, Some(earlier)) => {
+                let JobReport { pods, failures, index_map, .. } = earlier;
+                JobReport { pods, failures, index_map, ..job }
+            }
+            (None, None) => job,
+        };
+        self.whole = Some(whole.clone());
+        whole
     }
 
     /// Finds out what Jobs wait for, where that is not known from a short time ago.

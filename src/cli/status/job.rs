@@ -6,10 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1 as batch;
 use serde::Serialize;
 
+use super::index_map::IndexMap;
 use super::waits::Waiting;
 use crate::cli::failures::Failures;
 use crate::cli::job_phase::JobPhase;
-use crate::cli::ownership::Ownership;
+use crate::cli::ownership::{Ownership, Replica, ReplicaState};
 use crate::cli::untrusted::Untrusted;
 use crate::job::names::BUILT_IN_CONTROLLER;
 use crate::telemetry::traces::trace_id_of;
@@ -58,10 +59,23 @@ pub(super) struct JobReport {
     pub(super) failed_indexes: Option<Untrusted>,
     /// Failed pods that the Job may have, if it limits them.
     pub(super) backoff_limit: Option<i32>,
+    /// Failed pods that each index may have, if the Job limits them.
+    pub(super) backoff_limit_per_index: Option<i32>,
     /// Failed indexes that the Job may have, if it limits them.
     pub(super) max_failed_indexes: Option<i32>,
     /// Why pods failed; known of a Job that was asked for by name.
     pub(super) failures: Option<Failures>,
+    /// The state of each index; known of an Indexed Job that was asked for by name.
+    #[serde(skip)]
+    pub(super) index_map: Option<IndexMap>,
+    #[serde(skip)]
+    pub(super) is_indexed: bool,
+    /// The replica that owns the shard has not renewed its heartbeat in time.
+    #[serde(skip)]
+    pub(super) owner_is_silent: bool,
+    /// No replica runs for the controller that `spec.managedBy` names.
+    #[serde(skip)]
+    pub(super) has_no_replica: bool,
     /// Whether it became Failed a short time ago.
     #[serde(skip)]
     pub(super) failed_lately: bool,
@@ -123,6 +137,13 @@ impl JobReport {
         let controller = spec.managed_by.unwrap_or_else(|| BUILT_IN_CONTROLLER.to_owned());
         let shard = ownership.shard_of(&controller, &uid);
         let claim = shard.and_then(|(_, claim)| claim);
+        let owner = claim.and_then(|claim| claim.owner.clone());
+        let is_its = |replica: &&Replica| replica.controller == controller;
+        let mut replicas = ownership.replicas.iter().filter(is_its);
+        let has_no_replica = controller != BUILT_IN_CONTROLLER && replicas.clone().next().is_none();
+        let owner_is_silent = replicas.any(|replica| {
+            Some(&replica.identity) == owner.as_ref() && replica.state == ReplicaState::Silent
+        });
         let conditions: Vec<_> = status.conditions.iter().flatten().map(Condition::from).collect();
         let end = |condition: &&Condition| condition.type_ == state.name() && state.is_finished();
         let end_time = conditions.iter().find(end).and_then(|condition| condition.last_transition_time);
@@ -133,7 +154,9 @@ impl JobReport {
             state,
             controller,
             shard: shard.map(|(number, _)| number),
-            owner: claim.and_then(|claim| claim.owner.clone()),
+            owner,
+            owner_is_silent,
+            has_no_replica,
             epoch: claim.map(|claim| claim.epoch),
             trace_id: trace_id_of(&uid).to_string(),
             uid,
@@ -156,8 +179,11 @@ impl JobReport {
             failed_indexes: given(status.failed_indexes),
             // The default of the API is no limit that anybody has chosen.
             backoff_limit: spec.backoff_limit.filter(|limit| *limit != i32::MAX),
+            backoff_limit_per_index: spec.backoff_limit_per_index,
             max_failed_indexes: spec.max_failed_indexes,
             failures: None,
+            index_map: None,
+            is_indexed: spec.completion_mode.as_deref() == Some("Indexed"),
         }
     }
 

@@ -16,13 +16,16 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::runtime::watcher;
 use serde::Serialize;
 
+use super::index_map::IndexMap;
 use super::job::JobReport;
 use super::waits::{Inquiry, Waiting};
 use crate::cli::failures::Failures;
 use crate::cli::job_name::not_found;
 use crate::cli::lists::objects;
 use crate::cli::ownership::Ownership;
-use crate::cli::pod_view::{PodView, controller_uid};
+use crate::cli::pod_view::{PodView, controller_uid, index};
+use crate::cli::untrusted::Untrusted;
+use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::lease::LEASE_LABEL;
 
@@ -98,7 +101,9 @@ pub(super) async fn read(
             let Some(job) = found else { return Err(not_found(client, namespace, name).await) };
             let report = JobReport::of(&job, &ownership, time);
             let waiting = known(&report, inquiry.why(&job).await);
-            jobs.push(with_pods(client, JobReport { waiting, ..report }).await?);
+            jobs.push(
+                with_logs(client, with_pods(client, JobReport { waiting, ..report }).await?, None).await,
+            );
         }
         Selection::Many { selector, .. } => {
             let label_selector = selector.clone();
@@ -141,16 +146,48 @@ pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
     let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid));
     let (mut phases, mut failures) = (BTreeMap::<String, u64>::new(), Failures::default());
+    let (mut active, mut tried) = (IndexSet::new(), IndexSet::new());
     let mut pods = pin!(objects(api, &params));
     while let Some(pod) = pods.try_next().await? {
         if controller_uid(&pod) != Some(&job.uid) {
             continue;
         }
         failures.record(&pod);
+        let index = index(&pod);
         let phase = pod.status.map(|status| status.phase.to_string()).filter(|phase| !phase.is_empty());
-        *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
+        let phase = phase.unwrap_or_else(|| "Pending".to_owned());
+        match (index, phase.as_str()) {
+            (Some(index), "Failed") => _ = tried.insert(index),
+            (Some(index), "Running") => _ = active.insert(index),
+            _ => {}
+        }
+        *phases.entry(phase).or_default() += 1;
     }
-    Ok(JobReport { pods: Some(phases), failures: Some(failures), ..job })
+    let index_map = index_map(&job, &tried, &active);
+    Ok(JobReport { pods: Some(phases), failures: Some(failures), index_map, ..job })
+}
+
+/// The state of each index of an Indexed Job.
+fn index_map(job: &JobReport, tried: &IndexSet, active: &IndexSet) -> Option<IndexMap> {
+    let completions = job.completions.and_then(|completions| u32::try_from(completions).ok());
+    let completions = completions.filter(|_| job.is_indexed)?;
+    let indexes = |text: &Option<Untrusted>| {
+        IndexSet::parse_lenient(text.as_ref().map_or("", Untrusted::raw), completions)
+    };
+    let (succeeded, failed) = (indexes(&job.completed_indexes), indexes(&job.failed_indexes));
+    let below = |indexes: &IndexSet| indexes.intersection(&IndexSet::below(completions));
+    Some(IndexMap::new(completions, &succeeded, &failed, &below(tried), &below(active)))
+}
+
+/// Adds the ends of the logs of pods that failed; `earlier` has those that were read before.
+pub(super) async fn with_logs(client: &Client, mut job: JobReport, earlier: Option<&Failures>) -> JobReport {
+    if let Some(failures) = &mut job.failures {
+        if let Some(earlier) = earlier {
+            failures.keep_logs(earlier);
+        }
+        failures.read_logs(client, &job.namespace).await;
+    }
+    job
 }
 
 #[cfg(test)]
@@ -172,9 +209,13 @@ mod tests {
                     let path = format!("{prefix}{name}");
                     into.insert(path.clone());
                     // The names in it are those of phases.
-                    if !["jobs[].pods", "jobs[].failures.exitCodes", "jobs[].failures.reasons"]
-                        .contains(&&*path)
-                    {
+                    const COUNTS: [&str; 4] = [
+                        "jobs[].pods",
+                        "jobs[].failures.exitCodes",
+                        "jobs[].failures.reasons",
+                        "jobs[].failures.nodes",
+                    ];
+                    if !COUNTS.contains(&&*path) {
                         paths(field, &path, into);
                     }
                 }

@@ -11,7 +11,9 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{execute, queue};
-use unicode_width::UnicodeWidthStr as _;
+
+use crate::cli::color;
+use crate::cli::line::Line;
 
 /// Whether the terminal is in use, so that it has to be restored.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -21,7 +23,7 @@ static HOOK: Once = Once::new();
 #[derive(Debug)]
 pub(super) struct Screen {
     size: (u16, u16),
-    shown: Vec<String>,
+    shown: Vec<Line>,
 }
 
 impl Screen {
@@ -58,7 +60,7 @@ impl Screen {
     }
 
     /// Shows these lines from the top; only those that have changed are written, all at once.
-    pub(super) fn draw(&mut self, lines: &[String], size: (u16, u16)) -> io::Result<()> {
+    pub(super) fn draw(&mut self, lines: &[Line], size: (u16, u16)) -> io::Result<()> {
         let (columns, rows) = size;
         let mut out: Vec<u8> = Vec::new();
         queue!(out, BeginSynchronizedUpdate)?;
@@ -67,13 +69,13 @@ impl Screen {
             queue!(out, Clear(ClearType::All))?;
             (self.size, self.shown) = (size, Vec::new());
         }
-        self.shown.resize(usize::from(rows), String::new());
+        self.shown.resize(usize::from(rows), Line::default());
+        let (width, empty) = (usize::from(columns), Line::default());
         for (row, shown) in (0..rows).zip(&mut self.shown) {
-            let line = lines.get(usize::from(row)).map_or("", String::as_str);
+            let line = lines.get(usize::from(row)).unwrap_or(&empty);
             if line != shown {
                 // Spaces overwrite the rest: to clear it would blank the last column of a full line.
-                let rest = usize::from(columns).saturating_sub(line.width());
-                queue!(out, MoveTo(0, row), Print(line), Print(" ".repeat(rest)))?;
+                queue!(out, MoveTo(0, row), Print(line.for_terminal(color::on_stdout(), width)))?;
                 line.clone_into(shown);
             }
         }

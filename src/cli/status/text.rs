@@ -1,12 +1,15 @@
 //! A report as text that fits a terminal.
 
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::Timestamp;
 
 use super::job::JobReport;
 use super::report::Report;
 use super::waits::Waiting;
+use crate::cli::duration;
+use crate::cli::fit::{Shorten, clip};
+use crate::cli::line::{Line, Paint};
 use crate::cli::ownership::{ControllerShards, Ownership, Replica, ReplicaState, ranges};
-use crate::cli::table::{Column, Shorten, Table, printable, shorten};
+use crate::cli::table::{Column, Table};
 
 /// Finished Jobs that are shown unless all are asked for.
 pub(super) const FINISHED: usize = 10;
@@ -28,13 +31,13 @@ pub(super) struct Layout {
     pub(super) one_job: bool,
 }
 
-/// The Jobs, then the replicas. `jobs` are those of the report that are shown, in their order.
-pub(super) fn lines(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<String> {
+/// The Jobs, then the replicas. `jobs` are those of the report that may be shown, in their order.
+pub(super) fn lines(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<Line> {
     let mut lines = self::jobs(jobs, report.time, layout);
     let mut section = |more: Vec<String>| {
         if !more.is_empty() {
-            lines.push(String::new());
-            lines.extend(more);
+            lines.push(Line::default());
+            lines.extend(more.into_iter().map(Line::from));
         }
     };
     for controller in report.ownership.controllers() {
@@ -47,30 +50,35 @@ pub(super) fn lines(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Ve
     lines
 }
 
-fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<String> {
-    let finished = jobs.iter().filter(|job| job.is_finished()).count();
-    let mut finished_left = layout.finished.unwrap_or(finished);
-    let shown = jobs.iter().filter(|job| {
+/// The Jobs that have a row below the header of the table: not all finished ones.
+pub(super) fn listed<'a>(jobs: &[&'a JobReport], layout: &Layout) -> Vec<&'a JobReport> {
+    let mut room = layout.finished.unwrap_or(usize::MAX);
+    let has_room = |job: &&&JobReport| {
         !job.is_finished() || {
-            let room = finished_left > 0;
-            finished_left = finished_left.saturating_sub(1);
-            room
+            let has_room = room > 0;
+            room = room.saturating_sub(1);
+            has_room
         }
-    });
+    };
+    jobs.iter().filter(has_room).copied().collect()
+}
+
+fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<Line> {
     let mut table = Table::new([
         Column::names("NAMESPACE", 9, 3),
         Column::names("JOB", 16, 0),
-        Column::names("STATE", 9, 0),
+        Column::names("STATE", 9, 0).painted(state_paint),
         Column::whole("SUCCEEDED", 0),
         Column::whole("ACTIVE", 4),
-        Column::whole("FAILED", 2),
+        Column::whole("FAILED", 2).painted(|failed| (failed != "0").then_some(Paint::Bad)),
         Column::whole("PODS/S", 6),
         Column::whole("LEFT", 5),
-        Column::text("WAITING", 12, 1),
+        Column::text("WAITING", 12, 1).painted(|_| Some(Paint::Warning)),
         Column::whole("SHARD", 8),
         Column::whole("TRACE", 7),
     ]);
-    for job in shown {
+    let listed = listed(jobs, layout);
+    for job in &listed {
         table.row([
             if layout.one_namespace { String::new() } else { job.namespace.clone() },
             job.name.clone(),
@@ -79,26 +87,34 @@ fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<String> {
             job.active.to_string(),
             job.failed.to_string(),
             job.rate.map(|rate| format!("{rate:.2}")).unwrap_or_default(),
-            job.seconds_left.map(duration).unwrap_or_default(),
+            job.seconds_left.map(duration::seconds).unwrap_or_default(),
             job.waiting.as_ref().map(|waiting| describe(waiting, now)).unwrap_or_default(),
             job.shard.filter(|_| layout.wide).map(|shard| shard.to_string()).unwrap_or_default(),
             if layout.wide { job.trace_id.clone() } else { String::new() },
         ]);
     }
     if jobs.is_empty() {
-        return vec!["No Jobs.".to_owned()];
+        return vec!["No Jobs.".into()];
     }
-    let mut lines = if table.is_empty() { Vec::new() } else { table.lines(layout.width) };
-    if let Some(more) = finished.checked_sub(layout.finished.unwrap_or(finished)).filter(|more| *more > 0) {
+    let mut lines = if table.is_empty() { Vec::new() } else { table.painted_lines(layout.width) };
+    let more = jobs.len() - listed.len();
+    if more > 0 {
         let jobs = if more == 1 { "Job" } else { "Jobs" };
         let older = if layout.finished == Some(0) { "" } else { " older" };
-        lines.push(clip(
-            &format!("{more}{older} finished {jobs} not shown (--all)"),
-            layout.width,
-            Shorten::End,
-        ));
+        let text = format!("{more}{older} finished {jobs} not shown (--all)");
+        lines.push(clip(&text, layout.width, Shorten::End).into());
     }
     lines
+}
+
+/// The colour of a state.
+pub(super) fn state_paint(state: &str) -> Option<Paint> {
+    match state {
+        "Complete" => Some(Paint::Good),
+        "Failed" | "FailureTarget" => Some(Paint::Bad),
+        "Suspended" => Some(Paint::Quiet),
+        _ => None,
+    }
 }
 
 fn replicas(ownership: &Ownership, controller: &ControllerShards, width: Option<usize>) -> Vec<String> {
@@ -119,7 +135,7 @@ fn replicas(ownership: &Ownership, controller: &ControllerShards, width: Option<
         Column::lists("NUMBERS", 10, 1),
     ]);
     for replica in its {
-        let age = replica.heartbeat_age.map(|age| format!("{} ago", duration(age.max(0.0))));
+        let age = replica.heartbeat_age.map(|age| format!("{} ago", duration::seconds(age)));
         let state = match replica.state {
             ReplicaState::Active => "active",
             ReplicaState::Leaving => "leaving",
@@ -172,25 +188,13 @@ fn warnings(ownership: &Ownership, width: Option<usize>) -> Vec<String> {
     of_each.map(|line| clip(&line, width, Shorten::End)).collect()
 }
 
-/// The text on one line that fits.
-pub(super) fn clip(text: &str, width: Option<usize>, how: Shorten) -> String {
-    let text = printable(text);
-    width.map_or(text.clone(), |width| shorten(&text, width, how))
-}
-
 /// The reason, the time left, and the message.
 pub(super) fn describe(waiting: &Waiting, now: Timestamp) -> String {
     let Waiting { reason, until, message } = waiting;
-    let left = until.map(|until| format!(", {} left", duration(until.duration_since(now).as_secs_f64())));
+    let left =
+        until.map(|until| format!(", {} left", duration::seconds(until.duration_since(now).as_secs_f64())));
     let message = message.as_ref().map(|message| format!(": {message}"));
     [Some((*reason).to_owned()), left, message].into_iter().flatten().collect()
-}
-
-/// Seconds, as `1m 40s`.
-pub(super) fn duration(seconds: f64) -> String {
-    let duration = SignedDuration::try_from_secs_f64(seconds).ok();
-    let rounded = duration.and_then(|duration| duration.round(Unit::Second).ok());
-    rounded.map_or_else(String::new, |duration| format!("{duration:#}"))
 }
 
 #[cfg(test)]
@@ -232,7 +236,8 @@ mod tests {
     }
 
     fn shown(report: &Report, layout: &Layout) -> Vec<String> {
-        lines(report, &report.jobs.iter().collect::<Vec<_>>(), layout)
+        let lines = lines(report, &report.jobs.iter().collect::<Vec<_>>(), layout);
+        lines.iter().map(|line| line.text().to_owned()).collect()
     }
 
     #[test]
@@ -295,6 +300,5 @@ mod tests {
             describe(&waits("Refused", None, Some("exceeded quota")), now()),
             "Refused: exceeded quota"
         );
-        assert_eq!(duration(100.4), "1m 40s");
     }
 }

@@ -31,7 +31,7 @@ pub struct ObservedPod {
     pub labels: Labels,
     /// The controller in `metadata.ownerReferences`.
     pub controller: Option<ControllerRef>,
-    /// How a pod ran that has ended and is not counted, if the decoder is asked for that.
+    /// How a pod ran that has ended and is not counted: of a failed one, and of others if the decoder is asked for that.
     pub run: Option<Box<PodRun>>,
 }
 
@@ -52,15 +52,19 @@ impl ObservedPod {
     }
 }
 
-/// How a pod ran that has ended, for traces.
+/// How a pod ran that has ended, for traces and for those who look for the cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRun {
     /// `spec.nodeName`.
     pub node: Option<Arc<str>>,
     /// When the first of its containers started.
     pub started: Option<Timestamp>,
+    /// When the last of its containers ended.
+    pub ended: Option<Timestamp>,
     /// Why it ended: `status.reason`, or without that the reason of the container.
     pub reason: Option<Arc<str>>,
+    /// The beginning of `status.message`, or without that of the container's termination message.
+    pub message: Option<Arc<str>>,
     /// The first container that failed; without one, the first.
     pub container: Option<Arc<str>>,
     /// Exit code of that container.
@@ -73,7 +77,7 @@ pub struct PodDecoder {
     finalizer: Arc<str>,
     interner: Interner,
     last_claim: LastClaim,
-    /// Whether [`ObservedPod::run`] is read.
+    /// Whether [`ObservedPod::run`] is read also of pods that have not failed.
     reads_runs: bool,
 }
 
@@ -84,7 +88,7 @@ impl PodDecoder {
         Self { finalizer: finalizer.into(), interner, last_claim, reads_runs: false }
     }
 
-    /// The same decoder, which also reads how pods ran (`reads`), or does not.
+    /// The same decoder, which also reads how pods ran that have not failed (`reads`), or does not.
     #[must_use]
     pub fn reading_runs(self, reads: bool) -> Self {
         Self { reads_runs: reads, ..self }
@@ -109,7 +113,8 @@ impl Decoder for PodDecoder {
 
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
         let pod = self.pod(&wire)?;
-        let run = (self.reads_runs && pod.phase.is_final() && pod.tracked).then(|| {
+        let is_read = if self.reads_runs { pod.phase.is_final() } else { pod.phase == Phase::Failed };
+        let run = (is_read && pod.tracked).then(|| {
             let node = wire.spec.node_name.as_deref().filter(|node| !node.is_empty());
             Box::new(wire.status.run(node.map(|node| self.interner.get(node))))
         });

@@ -31,8 +31,10 @@ const LONGEST_CONTAINER: usize = 64;
 const LONGEST_CONDITION: usize = 317;
 /// The longest status of a condition: a rule may have none but `True`, `False` and `Unknown`.
 const LONGEST_CONDITION_STATUS: usize = 16;
-/// The length to which the reason in a trace is cut, in bytes.
+/// The length to which the reason of an end is cut, in bytes.
 const LONGEST_REASON: usize = 256;
+/// The length to which the message of an end is cut, in bytes.
+const LONGEST_MESSAGE: usize = 200;
 
 /// Names of native sidecars, for statuses to be looked up: a pod may have thousands of init containers.
 pub(super) type Sidecars<'a> = HashSet<&'a str, RandomState>;
@@ -74,6 +76,8 @@ pub(super) struct WireStatus<'a> {
     #[serde(borrow)]
     reason: Option<Text<'a>>,
     #[serde(borrow)]
+    message: Option<Text<'a>>,
+    #[serde(borrow)]
     conditions: Option<Vec<WireCondition<'a>>>,
     #[serde(borrow)]
     container_statuses: Option<Vec<WireContainer<'a>>>,
@@ -106,6 +110,8 @@ struct WireTerminated<'a> {
     exit_code: i32,
     #[serde(borrow)]
     reason: Option<Text<'a>>,
+    #[serde(borrow)]
+    message: Option<Text<'a>>,
     #[serde(deserialize_with = "lenient::time")]
     started_at: Option<Timestamp>,
     #[serde(deserialize_with = "lenient::time")]
@@ -149,6 +155,7 @@ impl<'a> Message<'a> for WireStatus<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
             1 => self.phase = value.set_text()?,
+            3 => self.message = value.set_text()?,
             4 => self.reason = value.set_text()?,
             2 => self.conditions.get_or_insert_default().push(value.message()?),
             8 => self.container_statuses.get_or_insert_default().push(value.message()?),
@@ -185,6 +192,7 @@ impl<'a> Message<'a> for WireTerminated<'a> {
         match number {
             1 => self.exit_code = value.integer()?,
             3 => self.reason = value.set_text()?,
+            4 => self.message = value.set_text()?,
             5 => self.started_at = value.time()?,
             6 => self.finished_at = value.time()?,
             _ => {}
@@ -305,12 +313,14 @@ impl<'a> WireStatus<'a> {
         let ends = || self.containers().filter_map(|c| Some((&c.name, c.terminated()?)));
         let shown = ends().find(|(_, end)| end.exit_code != 0).or_else(|| ends().next());
         let reason = self.reason.as_deref().or_else(|| shown.as_ref()?.1.reason.as_deref());
+        let message = self.message.as_deref().or_else(|| shown.as_ref()?.1.message.as_deref());
+        let kept = |text: &str, longest| Some(cut(text, longest).into()).filter(|_| !text.is_empty());
         PodRun {
             node,
             started: ends().filter_map(|(_, end)| end.started_at).min(),
-            reason: reason
-                .filter(|reason| !reason.is_empty())
-                .map(|reason| cut(reason, LONGEST_REASON).into()),
+            ended: ends().filter_map(|(_, end)| end.finished_at).max(),
+            reason: reason.and_then(|reason| kept(reason, LONGEST_REASON)),
+            message: message.and_then(|message| kept(message, LONGEST_MESSAGE)),
             container: shown.as_ref().map(|(name, _)| cut(name, LONGEST_CONTAINER).into()),
             exit_code: shown.map(|(_, end)| end.exit_code),
         }

@@ -54,9 +54,10 @@ fn observe_by(decoder: &PodDecoder, patch: Value) -> ObservedPod {
 }
 
 #[test]
-fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
+fn how_a_pod_ran_is_read_if_it_failed_or_on_request() {
     let terminated = |name, code, reason, from, to| {
-        let end = json!({"exitCode": code, "reason": reason, "startedAt": from, "finishedAt": to});
+        let message = format!("{name} {}", "x".repeat(300));
+        let end = json!({"exitCode": code, "reason": reason, "message": message, "startedAt": from, "finishedAt": to});
         json!({"name": name, "state": {"terminated": end}})
     };
     let (start, end) = ("2026-01-01T00:00:05Z", "2026-01-01T00:00:09Z");
@@ -68,7 +69,9 @@ fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
     let ran = |reason: &str| PodRun {
         node: Some("n1".into()),
         started: Some(at(start)),
+        ended: Some(at(end)),
         reason: Some(reason.into()),
+        message: Some(format!("main {}", "x".repeat(195)).into()),
         container: Some("main".into()),
         exit_code: Some(3),
     };
@@ -77,8 +80,10 @@ fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
     for (decoder, patch, expected) in [
         (&reading, status("Failed", json!(null)), Some(ran("Error"))),
         (&reading, status("Failed", json!("Evicted")), Some(ran("Evicted"))),
+        (&reading, status("Succeeded", json!(null)), Some(ran("Error"))),
         (&reading, status("Running", json!(null)), None),
-        (&decoder, status("Failed", json!(null)), None),
+        (&decoder, status("Failed", json!(null)), Some(ran("Error"))),
+        (&decoder, status("Succeeded", json!(null)), None),
     ] {
         let observed = observe_by(decoder, patch.clone());
         assert_eq!(observed.run.as_deref(), expected.as_ref(), "{patch}");

@@ -263,6 +263,14 @@
     setText(count, `${job.succeeded.toLocaleString("en")}${of}`);
   };
 
+  // A pod that failed, on one line.
+  const failure = ({ pod, index, node, exit_code, reason, message }) => {
+    const where = [index === undefined ? "" : ` (index ${index})`, node === undefined ? "" : ` on ${node}`].join("");
+    const code = exit_code === undefined ? "" : ` exit code ${exit_code}`;
+    const why = reason === undefined ? "" : ` ${reason}`;
+    return `${pod}${where}:${code}${why}${message === undefined ? "" : `: ${message}`}`;
+  };
+
   const showJob = (row, job, now) => {
     const [head, progress, active, failed, state, age] = row.children;
     const [namespace, name] = head.firstChild.children;
@@ -275,6 +283,7 @@
     setAttribute(active, "title", `${job.ready} ready of ${plural(job.active, "active pod")}`);
     setText(failed, job.failed.toLocaleString("en"));
     setClass(failed, job.failed === 0 ? "number none" : "number bad");
+    setAttribute(failed, "title", (job.last_failures || []).map(failure).join("\n"));
     const [phase, why] = state.firstChild.children;
     setClass(phase, `phase ${job.phase}`);
     setText(phase, job.phase);
