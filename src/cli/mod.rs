@@ -126,6 +126,10 @@ struct Telemetry {
 /// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
+    #[cfg(feature = "embedded")]
+    if let Some(code) = embedded::start_mounted() {
+        return code;
+    }
     let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
     // Help is wrapped for people only.
     let command = if std::io::stdout().is_terminal() { command } else { command.term_width(0) };
