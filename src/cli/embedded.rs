@@ -19,8 +19,8 @@ use crate::telemetry::traces::JobTraces;
 use yardmaster_embedded::kubelet::{self, Claims, Kubelet, KubeletConfig, START_MOUNTED};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// Becomes a process of a pod, if the supervisor has started this program for that: before anything else, since each such process
-/// waits for it.
+/// Becomes a process of a pod, if the supervisor has started this program for that: before anything else,
+/// since each such process waits for it.
 pub(super) fn start_mounted() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
     if args.next()? != START_MOUNTED {

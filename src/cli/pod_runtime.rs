@@ -11,8 +11,8 @@ pub(super) struct RuntimeArgs {
     /// Docker or Podman leads to (containers), this host (processes), or an engine if one answers, else this host (auto).
     #[arg(long, value_name = "RUNTIME", default_value = "auto")]
     pub(super) runtime: RuntimeChoice,
-    /// Where pods that are processes find their volumes: mounted at their paths (paths), in the folders that variables name
-    /// (variables), or at their paths if the kernel lets this user mount, else by variables (auto).
+    /// Where processes find their volumes: at their paths (paths), in folders that variables name
+    /// (variables), or at their paths if the kernel allows it (auto).
     #[arg(long, value_name = "WHERE", default_value = "auto")]
     pub(super) volumes: VolumeChoice,
     /// A label of the node of the embedded cluster, for Jobs that select their nodes [default: its name, system and

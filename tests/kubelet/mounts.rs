@@ -70,7 +70,8 @@ impl Cluster {
     }
 }
 
-/// What is in the folders of the host that pods of these tests mount something into, and the host's mounts.
+/// The entries of the host's folders into which pods of these tests mount something, and the number of its
+/// mounts.
 fn host() -> (BTreeSet<PathBuf>, usize) {
     let entries = |folder: &str| {
         let all = std::fs::read_dir(folder).into_iter().flatten();
@@ -204,7 +205,7 @@ async fn nested_mounts_come_in_the_order_of_their_depth() {
     cluster.stop().await;
 }
 
-/// What a container adds beside a mount is its own, as in a container, and its probes and hooks see it.
+/// Files that a container adds beside a mount are its own, and its probes and hooks see them.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_hooks_find_what_the_container_finds() {
     let Some(cluster) = cluster().await else { return };

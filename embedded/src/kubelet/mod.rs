@@ -1,8 +1,9 @@
 //! The local kubelet: runs the containers of pods by a container engine, or as processes of this host.
 //!
-//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it as long as they fit (there is no
-//! other scheduler), runs them and writes their status. Images have no effect on plain processes.
-//! What a process would take for something else, such as a mount that cannot be made, is refused.
+//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it as long as they
+//! fit (there is no other scheduler), runs them and writes their status. Images have no effect on plain
+//! processes. If a process would take something else for its own, such as a mount that cannot be made, its
+//! pod is refused.
 
 mod action;
 mod attend;
@@ -111,12 +112,14 @@ pub struct KubeletConfig {
     pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
     pub workspace: Workspace,
-    /// Where processes find the volumes of their pods; as the kernel lets it be by default. Not used without processes.
+    /// Where processes find the volumes of their pods; as the kernel lets it be by default. Not used without
+    /// processes.
     pub mounting: Option<Mounting>,
     /// Observes the pulls of images. Not used without containers.
     pub pulls: Arc<dyn PullObserver>,
-    /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`], and with
-    /// [`START_MOUNTED`] [`start_mounted`]. This program itself by default. Not used without processes.
+    /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls
+    /// [`supervise`], and with [`START_MOUNTED`] [`start_mounted`]. This program itself by default. Not used
+    /// without processes.
     pub supervisor: Option<PathBuf>,
 }
 

@@ -27,8 +27,8 @@ pub enum Mounting {
 }
 
 impl Mounting {
-    /// Finds out whether the kernel lets this user mount volumes, by a trial of the program that supervises processes: this
-    /// program itself by default.
+    /// Finds out whether the kernel lets this user mount volumes, by a trial of the program that supervises
+    /// processes: this program itself by default.
     pub async fn of_this_host(supervisor: Option<&Path>) -> Self {
         match trial(supervisor).await {
             Ok(()) => Self::AtPaths,
@@ -92,7 +92,8 @@ pub(super) fn unmountable(mount: &VolumeMount) -> Option<String> {
     let is_needed = path == Path::new("/") || path.starts_with(PROCESSES);
     is_needed.then(|| {
         format!(
-            "volume {:?} cannot be mounted at {}: processes need what this machine has there; choose another path",
+            "volume {:?} cannot be mounted at {}: processes need the files of this machine there; choose another \
+             path",
             mount.name, mount.mount_path
         )
     })

@@ -16,7 +16,7 @@ use super::logs::LogWriter;
 use super::lookup::{StartError, locate};
 use super::stop::StopSignal;
 pub(super) use super::supervisor::Exit;
-use super::supervisor::{Entry, Namespace, Running, Start, Supervisor};
+use super::supervisor::{Location, Namespace, Running, Start, Supervisor};
 
 /// Time to wait for more output of a container that has ended, in case a process that left its group keeps the
 /// pipe open.
@@ -56,7 +56,7 @@ impl Process {
         let start = tokio::task::spawn_blocking(move || prepare(launch)).await;
         let start = start.map_err(|panic| system(panic.into()))??;
         let (output, input) = std::io::pipe().map_err(system)?;
-        let is_mounted = matches!(start.entry, Entry::Namespace(_));
+        let is_mounted = matches!(start.location, Location::Namespace(_));
         let running = supervisor.spawn(start, input.into()).await;
         let running =
             running.map_err(|error| if is_mounted { StartError::Told(error) } else { system(error) })?;
@@ -135,17 +135,17 @@ impl Process {
 /// Finds what the command needs on the disk. In another namespace that may be somewhere else.
 fn prepare(launch: Launch) -> Result<Start, StartError> {
     let Launch { command: name, args, environment, directory, namespace } = launch;
-    let entry = match namespace {
-        Some(namespace) => Entry::Namespace(namespace),
+    let location = match namespace {
+        Some(namespace) => Location::Namespace(namespace),
         None => {
             if let Some(directory) = &directory {
                 std::fs::read_dir(directory)
                     .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
             }
-            Entry::Host { program: locate(&name, &environment, directory.as_deref())? }
+            Location::Host { program: locate(&name, &environment, directory.as_deref())? }
         }
     };
-    Ok(Start { name, args, environment, directory, entry })
+    Ok(Start { name, args, environment, directory, location })
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of

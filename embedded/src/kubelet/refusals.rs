@@ -158,8 +158,8 @@ fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount, why: 
     }
     let VolumeMount { name, mount_path, .. } = mount;
     Some(format!(
-        "volume {name:?} cannot be mounted at {mount_path} ({why}): processes see the host's own {mount_path}; use \
-         the folder in ${variable}, such as with an env of the value $({variable})"
+        "volume {name:?} cannot be mounted at {mount_path} ({why}): processes see the host's own {mount_path}; \
+         use the folder in ${variable}, such as with an env of the value $({variable})"
     ))
 }
 

@@ -33,7 +33,8 @@ const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
 const EXIT_CODE_ANNOTATION: &str = "yardmaster.dev/simulated-exit-code";
 /// Variables that containers inherit from this host.
 const INHERITED: &[&str] = &["PATH", "LANG"];
-/// The variable with the file for the termination message, because `terminationMessagePath` only exists where volumes are mounted.
+/// The variable with the file for the termination message, because `terminationMessagePath` only exists where
+/// volumes are mounted.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
 /// The variable by which programs know their GPUs.
 const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
@@ -167,7 +168,7 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     Ok(Launch { command, args, environment, directory, namespace })
 }
 
-/// What the container finds as a process.
+/// The files that the container finds as a process.
 async fn view(worker: &Worker, slot: Slot, setup: &PodSetup) -> Result<View, SetupError> {
     let (mounting, pod) = (worker.context.mounting.clone(), Arc::clone(&worker.pod));
     let (volumes, folder) = (setup.volumes.clone(), worker.folder.clone());

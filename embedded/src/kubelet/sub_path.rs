@@ -18,7 +18,8 @@ pub(super) fn of(mount: &VolumeMount, variables: &Variables) -> String {
     }
 }
 
-/// What is mounted: a volume, or what is below it, which is made unless it is there.
+/// The path of a mount's source on this host: the volume, or a folder in it, which is made unless it is
+/// there.
 ///
 /// # Errors
 ///
@@ -27,7 +28,7 @@ pub(super) fn provide(mount: &VolumeMount, root: &Path, below: &str) -> Result<P
     find_after(mount, root, below, |below| make_below(root, below))
 }
 
-/// What is mounted of a volume that nobody can write.
+/// The path of a mount's source on this host, in a volume that cannot be written.
 ///
 /// # Errors
 ///
@@ -62,7 +63,8 @@ fn find_after(
     if path.starts_with(&root) { Ok(path) } else { Err(outside()) }
 }
 
-/// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a symbolic link.
+/// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a
+/// symbolic link.
 fn make_below(root: &Path, below: &Path) -> std::io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut folder = rustix::fs::open(root, flags, Mode::empty())?;

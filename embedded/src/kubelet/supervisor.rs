@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::mounted::{START_MOUNTED, TRY, start_mounted};
 pub use self::program::supervise;
-pub(super) use self::protocol::{Entry, Exit, Mount, Namespace, Start};
+pub(super) use self::protocol::{Exit, Location, Mount, Namespace, Start};
 use self::protocol::{Reply, Request};
 use super::stragglers;
 use crate::restarts;
@@ -323,7 +323,7 @@ mod tests {
             args: Vec::new(),
             environment: Default::default(),
             directory: None,
-            entry: Entry::Host { program: "true".into() },
+            location: Location::Host { program: "true".into() },
         }
     }
 

@@ -1,4 +1,5 @@
-//! The files that a container finds as a process: those of the host, and, in a mount namespace, the volumes at their paths.
+//! The files that a container finds as a process: those of the host, and, in a mount namespace, the volumes
+//! at their paths.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +14,16 @@ use super::{refusals, sub_path};
 /// Where a container finds the folder of its pod if a volume hides it.
 const POD: &str = "/.yardmaster-pod";
 
-/// What a container finds where.
+/// The files that a container finds.
 #[derive(Debug)]
 pub(super) struct View {
     /// The folder of the pod on the host.
     pod: PathBuf,
-    kind: Kind,
+    kind: Files,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum Files {
     /// The files of the host, whatever it mounts.
     Host,
     /// Its volumes, and the files of the host elsewhere.
@@ -33,7 +34,7 @@ enum Kind {
 }
 
 impl View {
-    /// What a container finds, whose pod has this folder and these volumes. Asks the disk.
+    /// The view of a container whose pod has this folder and these volumes. Asks the disk.
     pub(super) fn of(
         mounting: &Mounting,
         spec: &PodSpec,
@@ -43,22 +44,22 @@ impl View {
     ) -> Self {
         let kind = match mounting {
             Mounting::AtPaths if mounting::needs_mounts(spec, container) => {
-                Kind::Mounted { hides_pod: hides(container, volumes, pod) }
+                Files::Mounted { hides_pod: hides(container, volumes, pod) }
             }
-            Mounting::AtPaths | Mounting::ByVariable { .. } => Kind::Host,
+            Mounting::AtPaths | Mounting::ByVariable { .. } => Files::Host,
         };
         Self { pod: pod.to_owned(), kind }
     }
 
     /// Whether it has mounts.
     pub(super) fn is_mounted(&self) -> bool {
-        matches!(self.kind, Kind::Mounted { .. })
+        matches!(self.kind, Files::Mounted { .. })
     }
 
     /// Where the container finds something that is here on the host.
     pub(super) fn path(&self, path: &Path) -> PathBuf {
         match (&self.kind, path.strip_prefix(&self.pod)) {
-            (Kind::Mounted { hides_pod: true }, Ok(below)) => Path::new(POD).join(below),
+            (Files::Mounted { hides_pod: true }, Ok(below)) => Path::new(POD).join(below),
             _ => path.to_owned(),
         }
     }
@@ -72,8 +73,8 @@ impl View {
         all.map(|(name, path)| (volumes::variable(name), path.to_string_lossy().into_owned())).collect()
     }
 
-    /// The namespace of a container with these variables, and with this file for its termination message. Makes what is to be
-    /// mounted. Asks the disk.
+    /// The namespace of a container with these variables, and with this file for its termination message.
+    /// Makes what is to be mounted. Asks the disk.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl View {
         environment: &Variables,
         termination_log: &Path,
     ) -> Result<Option<Namespace>, SetupError> {
-        let Kind::Mounted { hides_pod } = self.kind else { return Ok(None) };
+        let Files::Mounted { hides_pod } = self.kind else { return Ok(None) };
         let mounted = container.volume_mounts.iter().map(|mount| {
             let unknown =
                 || SetupError::refused(refusals::FAILED_MOUNT, format!("no volume {:?}", mount.name));

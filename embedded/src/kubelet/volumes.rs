@@ -1,8 +1,9 @@
 //! Volumes as directories of this host.
 //!
-//! A container of an engine has them mounted at their paths, and so has a process where [`super::mounting`] says that the
-//! kernel allows it. Any process finds the path of each volume in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-`
-//! becomes `_`). Where it would look elsewhere without mounts, [`super::refusals`] refuses the pod.
+//! A container of an engine has them mounted at their paths, and so has a process where [`super::mounting`]
+//! says that the kernel allows it. Any process finds the path of each volume in the variable
+//! `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes `_`). Where it would look elsewhere without mounts,
+//! [`super::refusals`] refuses the pod.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

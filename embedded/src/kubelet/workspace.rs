@@ -25,7 +25,7 @@ pub(super) enum Place {
         /// Its `TMPDIR`.
         temporary: PathBuf,
     },
-    /// Those of this process.
+    /// The folders of this process.
     OfHost,
 }
 
@@ -52,7 +52,8 @@ impl Place {
         }
     }
 
-    /// The directory in which a container starts; `None` for that of this process. A relative path is one below the pod's own.
+    /// The directory in which a container starts; `None` for that of this process. A relative path is one
+    /// below the pod's own.
     pub(super) fn starts_in(&self, working_dir: Option<&str>) -> Option<PathBuf> {
         let own = match self {
             Self::OfPod { home, .. } => Some(home.as_path()),

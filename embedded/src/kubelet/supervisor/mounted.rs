@@ -1,8 +1,9 @@
-//! A process in a mount namespace: the supervisor starts this program once more, and that becomes the process.
+//! A process in a mount namespace: the supervisor starts this program once more, and that becomes the
+//! process.
 //!
 //! Linux lets an ordinary user mount only in a user namespace, which a process with several threads cannot
-//! enter. So this program has one thread until it has found its place. Then it looks for the container's program
-//! there, and runs that in its own place: the process has the same number, group and output as any other.
+//! enter. So this program has one thread until it is in its namespace. There it looks for the container's
+//! program, which takes its place: the process has the same number, group and output as any other.
 
 use std::convert::Infallible;
 use std::io::{Error, Read as _, Result, Write as _};
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use super::namespace;
-use super::protocol::{Entry, Mount, Namespace, Start, receive_start, send_start};
+use super::protocol::{Location, Mount, Namespace, Start, receive_start, send_start};
 use crate::kubelet::lookup::{StartError, locate};
 use crate::kubelet::stragglers::{POD_UID_VARIABLE, SUPERVISOR_VARIABLE};
 
@@ -27,7 +28,8 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// A name that no folder of the machine has.
 const NOWHERE: &str = ".yardmaster-trial";
 
-/// Starts a process in its namespace, which may be that of a neighbour with this folder in `/proc`. The disk may hold this up.
+/// Starts a process in its namespace, which may be that of a neighbour with this folder in `/proc`. The disk
+/// may hold this up.
 pub(super) fn spawn(
     start: &Start,
     neighbour: Option<&OwnedFd>,
@@ -54,8 +56,8 @@ pub(super) fn spawn(
     }
 }
 
-/// Becomes the process that the supervisor asks for by the socket that is standard input. With [`TRY`] as `mode`, it only tries
-/// whether that is possible.
+/// Becomes the process that the supervisor asks for by the socket that is standard input. With [`TRY`] as
+/// `mode`, it only tries whether that is possible.
 ///
 /// # Errors
 ///
@@ -79,12 +81,12 @@ pub fn start_mounted(mode: Option<&str>) -> Result<()> {
 fn become_process(start: &Start, neighbour: Option<&OwnedFd>) -> std::result::Result<Infallible, StartError> {
     let system = |error| StartError::System(start.name.clone(), error);
     let directory = start.directory.clone().map_or_else(std::env::current_dir, Ok).map_err(system)?;
-    match (&start.entry, neighbour) {
-        (Entry::Namespace(Namespace::Own(mounts)), _) => namespace::make(mounts)?,
-        (Entry::Namespace(Namespace::Of(_)), Some(neighbour)) => {
+    match (&start.location, neighbour) {
+        (Location::Namespace(Namespace::Own(mounts)), _) => namespace::make(mounts)?,
+        (Location::Namespace(Namespace::Of(_)), Some(neighbour)) => {
             namespace::join(neighbour).map_err(StartError::Namespace)?;
         }
-        (Entry::Namespace(Namespace::Of(_)) | Entry::Host { .. }, _) => {
+        (Location::Namespace(Namespace::Of(_)) | Location::Host { .. }, _) => {
             return Err(system(std::io::ErrorKind::InvalidInput.into()));
         }
     }

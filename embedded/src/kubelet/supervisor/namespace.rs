@@ -11,14 +11,14 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::protocol::Mount;
-use super::scaffold::{Kind, Scaffold};
+use super::scaffold::{PlaceKind, Scaffold};
 use crate::kubelet::lookup::StartError;
 
-/// Moves this process into a new mount namespace with these mounts, of which those with the shortest paths come first. Nothing
-/// changes on the host.
+/// Moves this process into a new mount namespace with these mounts, of which those with the shortest paths
+/// come first. Nothing changes on the host.
 pub(super) fn make(mounts: &[Mount]) -> std::result::Result<(), StartError> {
     leave_the_host().map_err(StartError::Namespace)?;
-    // Before anything is mounted over them. What was opened in another namespace cannot be mounted in this one.
+    // Before anything is mounted over them, but in this namespace: files of another one cannot be mounted.
     let sources: std::result::Result<Vec<_>, _> = mounts.iter().map(source).collect();
     let mut all: Vec<_> = mounts.iter().zip(sources?).collect();
     all.sort_by_key(|(mount, _)| mount.target.components().count());
@@ -37,7 +37,7 @@ pub(super) fn join(process: &OwnedFd) -> Result<()> {
     };
     let (users, mounts) = (namespace("user")?, namespace("mnt")?);
     let (theirs, own) = (fstat(&users)?, stat("/proc/self/ns/user")?);
-    // Root has no need of another one, and nobody can enter the one that they are in.
+    // Root has no need of another one, and Linux refuses to enter the own one again.
     if (theirs.st_dev, theirs.st_ino) != (own.st_dev, own.st_ino) {
         move_into_link_name_space(users.as_fd(), Some(LinkNameSpaceType::User))?;
     }
@@ -56,8 +56,8 @@ fn failed(mount: &Mount, error: std::io::Error) -> StartError {
     StartError::Mount(mount.target.display().to_string(), error)
 }
 
-/// Leaves the mounts of the host to the host. An ordinary user becomes the master of a user namespace for that, in which
-/// everybody keeps their number.
+/// Leaves the mounts of the host to the host. An ordinary user becomes the master of a user namespace for
+/// that, in which everybody keeps their number.
 fn leave_the_host() -> Result<()> {
     match unshare(CloneFlags::CLONE_NEWNS) {
         Err(nix::Error::EPERM) => {
@@ -75,8 +75,8 @@ fn leave_the_host() -> Result<()> {
 
 fn bind(source: &OwnedFd, mount: &Mount, scaffold: &mut Scaffold) -> Result<()> {
     let kind = match FileType::from_raw_mode(fstat(source)?.st_mode) {
-        FileType::Directory => Kind::Folder,
-        _ => Kind::File,
+        FileType::Directory => PlaceKind::Folder,
+        _ => PlaceKind::File,
     };
     let place = scaffold.provide(&mount.target, kind)?;
     mount_bind_recursive(format!("/proc/self/fd/{}", source.as_raw_fd()), &place)?;
@@ -87,7 +87,8 @@ fn bind(source: &OwnedFd, mount: &Mount, scaffold: &mut Scaffold) -> Result<()> 
     Ok(())
 }
 
-/// Makes a mount read-only. Linux keeps an ordinary user from lifting its other restrictions at the same time.
+/// Makes a mount read-only. Linux keeps an ordinary user from lifting its other restrictions at the same
+/// time.
 fn make_read_only(place: &Path) -> Result<()> {
     let has = rustix::fs::statvfs(place)?.f_flag;
     let kept = [

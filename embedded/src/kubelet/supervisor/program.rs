@@ -20,7 +20,7 @@ use rustix::process::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::mounted;
-use super::protocol::{Entry, Exit, Namespace, Reply, Request, Start, receive_request, send_reply};
+use super::protocol::{Exit, Location, Namespace, Reply, Request, Start, receive_request, send_reply};
 use crate::kubelet::stragglers::{self, SUPERVISOR_VARIABLE, Thread};
 
 /// Stack of a thread that starts a process and waits for its end, in bytes.
@@ -126,12 +126,12 @@ impl Children {
 
     fn start(self: &Arc<Self>, id: u64, start: Start, output: OwnedFd) {
         let identity = self.identity.clone();
-        let neighbour = match &start.entry {
-            Entry::Namespace(Namespace::Of(neighbour)) => match self.folder_of(*neighbour) {
+        let neighbour = match &start.location {
+            Location::Namespace(Namespace::Of(neighbour)) => match self.folder_of(*neighbour) {
                 Ok(folder) => Some(folder),
                 Err(error) => return self.fail(id, error),
             },
-            Entry::Host { .. } | Entry::Namespace(Namespace::Own(_)) => None,
+            Location::Host { .. } | Location::Namespace(Namespace::Own(_)) => None,
         };
         self.start_by(id, move || spawn(&start, neighbour.as_ref(), output, &identity));
     }
@@ -259,7 +259,7 @@ impl Process {
 
 /// Starts a process, which leads a group. The disk may hold this up.
 fn spawn(start: &Start, neighbour: Option<&OwnedFd>, output: OwnedFd, identity: &str) -> Result<Child> {
-    let Entry::Host { program } = &start.entry else {
+    let Location::Host { program } = &start.location else {
         return mounted::spawn(start, neighbour, output, identity);
     };
     let mut command = start.command(program);

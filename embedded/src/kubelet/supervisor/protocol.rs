@@ -55,7 +55,7 @@ pub(in crate::kubelet) struct Start {
     /// The working directory; `None` for that of the supervisor.
     pub(in crate::kubelet) directory: Option<PathBuf>,
     /// Where it runs.
-    pub(in crate::kubelet) entry: Entry,
+    pub(in crate::kubelet) location: Location,
 }
 
 impl Start {
@@ -69,7 +69,7 @@ impl Start {
 
 /// Where a process runs.
 #[derive(Debug, Deserialize, Serialize)]
-pub(in crate::kubelet) enum Entry {
+pub(in crate::kubelet) enum Location {
     /// In the namespaces of the supervisor, where this is the program file.
     Host {
         /// The program file.
@@ -84,18 +84,18 @@ pub(in crate::kubelet) enum Entry {
 pub(in crate::kubelet) enum Namespace {
     /// A new one, with these mounts.
     Own(Vec<Mount>),
-    /// That of a process that runs, which was asked for under this id.
+    /// The namespace of a process that runs, which was asked for under this id.
     Of(u64),
 }
 
 /// A file or a folder that processes find at another path.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(in crate::kubelet) struct Mount {
-    /// What they find.
+    /// The file or the folder on the host.
     pub(in crate::kubelet) source: PathBuf,
-    /// Where they find it.
+    /// Where processes find it.
     pub(in crate::kubelet) target: PathBuf,
-    /// Whether they cannot write it.
+    /// Whether processes cannot write it.
     pub(in crate::kubelet) read_only: bool,
 }
 

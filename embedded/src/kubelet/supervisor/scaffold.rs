@@ -1,10 +1,12 @@
 //! Places for mounts that the host does not have.
 //!
-//! A folder in which a place is missing gets a twin in memory, which is mounted over it. The twin shows everything that the
-//! folder has: folders and files are mounted into it, and links are copied. In the twin the place is made, and
-//! nothing is written on the host. What processes add beside it is theirs alone, and goes with them, as in a container.
+//! A folder in which a place is missing gets a twin in memory, which is mounted over it. The twin shows
+//! everything that the folder has: folders and files are mounted into it, and links are copied. In the twin
+//! the place is made, and nothing is written on the host. Files that processes add beside it are theirs
+//! alone, and end with them, as in a container.
 //!
-//! Within a volume a missing place is made in the volume, as in Kubernetes: new files belong there, and not into a twin.
+//! Within a volume a missing place is made in the volume, as in Kubernetes: new files belong there, and not
+//! into a twin.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, FileType};
@@ -23,9 +25,9 @@ const OWNER: u32 = 0o700;
 /// Permissions of a file or a folder.
 const PERMISSIONS: u32 = 0o7777;
 
-/// What a place is for.
+/// The kind of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PlaceKind {
     File,
     Folder,
 }
@@ -46,7 +48,7 @@ struct Twin {
 
 impl Scaffold {
     /// A place at this absolute path, made unless there is one. Returns it without symbolic links.
-    pub(super) fn provide(&mut self, path: &Path, kind: Kind) -> Result<PathBuf> {
+    pub(super) fn provide(&mut self, path: &Path, kind: PlaceKind) -> Result<PathBuf> {
         let (parent, missing) = nearest(path)?;
         let Some((first, rest)) = missing.split_first() else { return Ok(parent) };
         if !self.is_own(&parent)? {
@@ -54,14 +56,14 @@ impl Scaffold {
         }
         let mut place = parent.join(first);
         for next in rest {
-            make(&place, Kind::Folder)?;
+            make(&place, PlaceKind::Folder)?;
             place.push(next);
         }
         make(&place, kind)?;
         Ok(place)
     }
 
-    /// Ends the work: whoever mounts something in a namespace within this one may use the twins as any folder.
+    /// Ends the work: from now on twins can be mounted as any folder, such as in a namespace within this one.
     pub(super) fn finish(self) -> Result<()> {
         self.twins.iter().try_for_each(|twin| Ok(mount_change(&twin.folder, MountPropagationFlags::PRIVATE)?))
     }
@@ -87,7 +89,8 @@ impl Scaffold {
         let options = CString::new(format!("mode={mode:o}"))?;
         mount("yardmaster", folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
         if folder == Path::new("/") {
-            // A process keeps its root when another is mounted over it. The parent of a root is what was mounted there last.
+            // A process keeps its root when another is mounted over it. The parent of a root is what was
+            // mounted there last.
             chroot("/..")?;
         }
         // So that a volume that has the folder in it shows the original.
@@ -106,8 +109,8 @@ impl Scaffold {
     }
 }
 
-/// The part of a path that is there, without symbolic links, and the names behind it. What cannot be entered is there, but
-/// nothing in it.
+/// The part of a path that is there, without symbolic links, and the names behind it. A folder that cannot be
+/// entered counts as empty.
 fn nearest(path: &Path) -> Result<(PathBuf, Vec<OsString>)> {
     let mut missing = Vec::new();
     for parent in path.ancestors() {
@@ -127,14 +130,14 @@ fn nearest(path: &Path) -> Result<(PathBuf, Vec<OsString>)> {
     Err(ErrorKind::NotFound.into())
 }
 
-fn make(place: &Path, kind: Kind) -> Result<()> {
+fn make(place: &Path, kind: PlaceKind) -> Result<()> {
     match kind {
-        Kind::Folder => std::fs::create_dir(place),
-        Kind::File => File::create_new(place).map(drop),
+        PlaceKind::Folder => std::fs::create_dir(place),
+        PlaceKind::File => File::create_new(place).map(drop),
     }
 }
 
-/// The names in a folder, without those that nobody could reach.
+/// The entries of a folder; none if it cannot be entered.
 fn entries(folder: &Path) -> Result<Vec<(OsString, FileType)>> {
     if access(folder, Access::EXEC_OK).is_err() {
         return Ok(Vec::new());
@@ -153,9 +156,10 @@ fn show(name: &OsStr, kind: FileType, place: &Path) -> Result<()> {
             target => symlink(OsStr::from_bytes(target?.as_bytes()), place),
         };
     }
-    make(place, if kind.is_dir() { Kind::Folder } else { Kind::File })?;
+    make(place, if kind.is_dir() { PlaceKind::Folder } else { PlaceKind::File })?;
     match mount_bind_recursive(name, place) {
-        // It is gone by now, or it is one of the few things that cannot be mounted twice, such as a mount namespace.
+        // It is gone by now, or it is one of the few things that cannot be mounted twice, such as a mount
+        // namespace.
         Err(Errno::NOENT | Errno::INVAL | Errno::ACCESS) => {
             if kind.is_dir() {
                 std::fs::remove_dir(place)
