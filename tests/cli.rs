@@ -120,7 +120,7 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
     let container = |more: &str| JOB.replace("image:", &format!("{more}\n        image:"));
     let volume = "volumes: [{name: data, emptyDir: {}}]";
     let mounted =
-        pod(volume).replace("image:", "volumeMounts: [{name: data, mountPath: /opt}]\n        image:");
+        pod(volume).replace("image:", "volumeMounts: [{name: data, mountPath: /proc}]\n        image:");
     let program = JOB.lines().map(|line| if line.trim_start().starts_with("command") { "" } else { line });
     for (name, text, expected) in [
         (

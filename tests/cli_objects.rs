@@ -451,3 +451,33 @@ fn a_run_that_was_killed_goes_on() {
     ran.sort();
     assert_eq!(ran, ["0", "1", "1", "2"]);
 }
+
+#[test]
+fn volumes_are_not_mounted_if_a_flag_or_the_kernel_says_so() {
+    let files = Files::new();
+    let mount = ["--mount", "/etc:/ym-etc", "--", "ls", "/ym-etc"];
+    let (code, _, told) = outcome(&mut files.run(&[&["--volumes", "variables"], &mount[..]].concat()));
+    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+    assert!(told.contains("volumeMounts[0].mountPath: ") && told.contains("(--volumes variables)"), "{told}");
+
+    // A kernel that has no room for a mount namespace.
+    let full = "echo 0 > /proc/sys/user/max_mnt_namespaces && exec \"$@\"";
+    let without = |command: &[&str]| {
+        let mut inside = Command::new("unshare");
+        inside.args(["--user", "--map-root-user", "sh", "-c", full, "sh"]).args(command);
+        inside.current_dir(files.path()).env("HOME", files.path());
+        outcome(&mut inside)
+    };
+    if without(&["true"]).0 != Some(0) {
+        assert!(std::env::var_os("CI").is_none(), "no user namespaces");
+        return eprintln!("skipped: this host allows no user namespaces");
+    }
+    let program = env!("CARGO_BIN_EXE_yardmaster");
+    for (volumes, expected) in [("paths", "--volumes paths: "), ("auto", "volumeMounts[0].mountPath: ")] {
+        let command = [&[program, "run", "--volumes", volumes], &mount[..]].concat();
+        let (code, _, told) = without(&command);
+        assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
+        let why = "cannot have mounts of its own: No space left on device (os error 28)";
+        assert!(told.contains(expected) && told.contains(why), "{told}");
+    }
+}

@@ -16,15 +16,31 @@ use super::temporary::private_directory;
 use crate::actors::{Controller, ControllerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
-use yardmaster_embedded::kubelet::{Claims, Kubelet, KubeletConfig};
+use yardmaster_embedded::kubelet::{self, Claims, Kubelet, KubeletConfig, START_MOUNTED};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
+
+/// Becomes a process of a pod, if the supervisor has started this program for that: before anything else,
+/// since each such process waits for it.
+pub(super) fn start_mounted() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != START_MOUNTED {
+        return None;
+    }
+    match kubelet::start_mounted(args.next().as_deref().and_then(std::ffi::OsStr::to_str)) {
+        Ok(()) => Some(ExitCode::SUCCESS),
+        Err(error) => {
+            note(error);
+            Some(ExitCode::from(3))
+        }
+    }
+}
 
 /// Supervises the processes of a cluster's pods until the cluster has ended and all of them are killed.
 pub(super) fn supervise() -> ExitCode {
-    match yardmaster_embedded::kubelet::supervise() {
+    match kubelet::supervise() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            note(format_args!("{}: {error}", yardmaster_embedded::kubelet::SUPERVISE));
+            note(format_args!("{}: {error}", kubelet::SUPERVISE));
             ExitCode::from(3)
         }
     }

@@ -150,14 +150,14 @@ struct Telemetry {
 /// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
-    let call = Invocation::of_process();
-    if call == Invocation::PluginCompletion {
-        return completion::answer_kubectl(command());
-    }
-    if let Some(code) = completion::answer(command) {
+    #[cfg(feature = "embedded")]
+    if let Some(code) = embedded::start_mounted() {
         return code;
     }
-    let parsed = command().bin_name(call.words()).try_get_matches();
+    let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
+    // Help is wrapped for people only.
+    let command = if std::io::stdout().is_terminal() { command } else { command.term_width(0) };
+    let parsed = command.try_get_matches();
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

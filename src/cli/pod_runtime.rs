@@ -11,6 +11,10 @@ pub(super) struct RuntimeArgs {
     /// Docker or Podman leads to (containers), this host (processes), or an engine if one answers, else this host (auto).
     #[arg(long, value_name = "RUNTIME", default_value = "auto")]
     pub(super) runtime: RuntimeChoice,
+    /// Where processes find their volumes: at their paths (paths), in folders that variables name
+    /// (variables), or at their paths if the kernel allows it (auto).
+    #[arg(long, value_name = "WHERE", default_value = "auto")]
+    pub(super) volumes: VolumeChoice,
     /// A label of the node of the embedded cluster, for Jobs that select their nodes [default: its name, system and
     /// architecture].
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_label)]
@@ -22,6 +26,13 @@ pub(super) enum RuntimeChoice {
     Auto,
     Containers,
     Processes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum VolumeChoice {
+    Auto,
+    Paths,
+    Variables,
 }
 
 fn parse_label(text: &str) -> Result<(String, String), String> {
@@ -46,10 +57,11 @@ impl PodRuntime {
 
 #[cfg(feature = "embedded")]
 mod available {
-    use super::{Failure, RuntimeArgs, RuntimeChoice};
+    use super::super::console::note;
+    use super::{Failure, RuntimeArgs, RuntimeChoice, VolumeChoice};
     use yardmaster_embedded::kubelet::engine::Engine;
     use yardmaster_embedded::kubelet::preflight::{Machine, Runtime};
-    use yardmaster_embedded::kubelet::{KubeletConfig, KubeletMode, NODE, Workspace};
+    use yardmaster_embedded::kubelet::{KubeletConfig, KubeletMode, Mounting, NODE, Workspace};
 
     /// What runs pods, on a node with these labels.
     #[derive(Clone, Debug)]
@@ -60,8 +72,8 @@ mod available {
 
     #[derive(Clone, Debug)]
     enum Kind {
-        /// This host, in these folders.
-        Processes(Workspace),
+        /// This host, in these folders, with the volumes there.
+        Processes(Workspace, Mounting),
         /// An engine.
         Containers(Engine),
     }
@@ -69,16 +81,21 @@ mod available {
     impl PodRuntime {
         /// Finds what runs pods. `here` runs them in the current directory, which only processes can.
         pub(in crate::cli) async fn choose(args: &RuntimeArgs, here: bool) -> Result<Self, Failure> {
-            let processes = Kind::Processes(if here { Workspace::OfHost } else { Workspace::OfPod });
+            let workspace = if here { Workspace::OfHost } else { Workspace::OfPod };
+            let processes =
+                async || Ok::<_, Failure>(Kind::Processes(workspace, mounting(args.volumes).await?));
             let kind = match args.runtime {
                 RuntimeChoice::Containers if here => {
                     return Err(Failure::bad_input(
                         "--here runs pods in the current directory, which only processes can: use --runtime processes",
                     ));
                 }
-                RuntimeChoice::Auto if here => processes,
-                RuntimeChoice::Processes => processes,
-                RuntimeChoice::Auto => Engine::find().await.map_or(processes, Kind::Containers),
+                RuntimeChoice::Auto if here => processes().await?,
+                RuntimeChoice::Processes => processes().await?,
+                RuntimeChoice::Auto => match Engine::find().await {
+                    Ok(engine) => Kind::Containers(engine),
+                    Err(_) => processes().await?,
+                },
                 RuntimeChoice::Containers => Engine::find().await.map(Kind::Containers).map_err(|error| {
                     Failure::bad_input(format!(
                         "--runtime containers: {error}: start Docker, or `podman system service --time 0`, or set DOCKER_HOST"
@@ -91,17 +108,16 @@ mod available {
         /// What pods are.
         pub(in crate::cli) fn describe(&self) -> String {
             match &self.kind {
-                Kind::Processes(_) => "processes of this host; images are not pulled".to_owned(),
+                Kind::Processes(..) => "processes of this host; images are not pulled".to_owned(),
                 Kind::Containers(engine) => format!("containers of {}", engine.name()),
             }
         }
 
-        /// A line that says where pods run.
-        pub(in crate::cli) fn announcement(&self) -> String {
-            match &self.kind {
-                Kind::Processes(_) => {
-                    "Embedded cluster: containers run as processes of this host; images are not pulled."
-                        .to_owned()
+        /// Says what runs pods.
+        pub(in crate::cli) fn announce(&self) {
+            note(match &self.kind {
+                Kind::Processes(..) => {
+                    "Containers run as processes of this host; images are not pulled.".to_owned()
                 }
                 Kind::Containers(engine) => format!("Embedded cluster: containers run on {}.", engine.name()),
             }
@@ -110,7 +126,7 @@ mod available {
         /// What there may be in the way of pods.
         pub(in crate::cli) fn machine(&self) -> Machine {
             let runtime = match &self.kind {
-                Kind::Processes(workspace) => Runtime::Processes(*workspace),
+                Kind::Processes(workspace, mounting) => Runtime::Processes(*workspace, mounting.clone()),
                 Kind::Containers(_) => Runtime::Containers,
             };
             Machine::new(NODE, runtime, &self.labels)
@@ -119,11 +135,31 @@ mod available {
         /// A kubelet that runs pods so.
         pub(in crate::cli) fn kubelet(&self) -> KubeletConfig {
             let node_labels = self.labels.iter().cloned().collect();
-            let (mode, workspace) = match &self.kind {
-                Kind::Processes(workspace) => (KubeletMode::Process, *workspace),
-                Kind::Containers(engine) => (KubeletMode::Containers(engine.clone()), Workspace::OfPod),
-            };
-            KubeletConfig { mode, workspace, node_labels, ..KubeletConfig::default() }
+            let config = KubeletConfig { node_labels, ..KubeletConfig::default() };
+            match &self.kind {
+                Kind::Processes(workspace, mounting) => KubeletConfig {
+                    mode: KubeletMode::Process,
+                    workspace: *workspace,
+                    mounting: Some(mounting.clone()),
+                    ..config
+                },
+                Kind::Containers(engine) => {
+                    KubeletConfig { mode: KubeletMode::Containers(engine.clone()), ..config }
+                }
+            }
+        }
+    }
+
+    /// Where processes find their volumes.
+    async fn mounting(choice: VolumeChoice) -> Result<Mounting, Failure> {
+        if choice == VolumeChoice::Variables {
+            return Ok(Mounting::ByVariable { why: "--volumes variables".into() });
+        }
+        match Mounting::of_this_host(None).await {
+            Mounting::ByVariable { why } if choice == VolumeChoice::Paths => Err(Failure::bad_input(
+                format!("--volumes paths: {why}: use --volumes variables, or --runtime containers"),
+            )),
+            mounting => Ok(mounting),
         }
     }
 }

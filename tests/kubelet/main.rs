@@ -3,6 +3,7 @@
 
 mod ends;
 mod logs;
+mod mounts;
 mod probes;
 mod restart;
 mod setup;
@@ -16,7 +17,7 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode, Mounting};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// Limit for everything that does not take time by design.
@@ -43,12 +44,15 @@ impl Cluster {
     }
 
     async fn with(mode: KubeletMode) -> Self {
+        Self::of(KubeletConfig { mode, ..with_processes() }).await
+    }
+
+    async fn of(kubelet: KubeletConfig) -> Self {
         let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet =
-            Kubelet::start(client.clone(), KubeletConfig { mode, ..with_processes() }).await.unwrap();
+        let kubelet = Kubelet::start(client.clone(), kubelet).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Self { server, kubelet, client, pods, directory: tempfile::tempdir().unwrap() }
     }

@@ -157,7 +157,8 @@ async fn files_of_volumes_have_the_modes_of_the_pod() {
 /// A process would find the host's own file there, and could overwrite it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_mount_cannot_be_given_does_not_start() {
-    let cluster = Cluster::start().await;
+    let mounting = Some(Mounting::ByVariable { why: "the kernel refuses".into() });
+    let cluster = Cluster::of(KubeletConfig { mounting, ..with_processes() }).await;
     let (host, written) = (cluster.directory.path().display().to_string(), cluster.file("log"));
     let mut main = container(&format!("echo > {}", written.display()));
     main["volumeMounts"] = json!([{"name": "logs", "mountPath": host}]);

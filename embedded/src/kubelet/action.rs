@@ -21,7 +21,7 @@ use super::engine::Inside;
 use super::environment::{self, Variables};
 use super::pod::Container;
 use super::process::{Launch, Process};
-use super::supervisor::Supervisor;
+use super::supervisor::{Namespace, Supervisor};
 use super::unverified_tls;
 
 /// Bytes of output that a failure is explained with. Kubernetes keeps as much.
@@ -114,12 +114,24 @@ pub(super) struct Target {
 /// Where a container's commands run.
 pub(super) enum Place {
     /// On this host.
-    Host { supervisor: Arc<Supervisor>, directory: Option<PathBuf> },
+    Host {
+        supervisor: Arc<Supervisor>,
+        directory: Option<PathBuf>,
+        /// The mount namespace of the container, if it has one.
+        namespace: Option<Namespace>,
+    },
     /// In a container of an engine.
     Container(Inside),
 }
 
 impl Target {
+    /// Has commands find what this process of the container finds, if that has a mount namespace.
+    pub(super) fn enter_namespace_of(&mut self, process: &Process) {
+        if let Some(Place::Host { namespace: Some(namespace), .. }) = &mut self.place {
+            *namespace = process.namespace();
+        }
+    }
+
     /// Does it.
     ///
     /// # Errors
@@ -159,13 +171,14 @@ impl Target {
     async fn exec(&self, command: &[String]) -> Result<(), String> {
         let (code, output) = match &self.place {
             None => return Ok(()),
-            Some(Place::Host { supervisor, directory }) => {
+            Some(Place::Host { supervisor, directory, namespace }) => {
                 let Some((program, args)) = command.split_first() else { return Ok(()) };
                 let launch = Launch {
                     command: program.clone(),
                     args: args.to_vec(),
                     environment: self.variables.clone(),
                     directory: directory.clone(),
+                    namespace: namespace.clone(),
                 };
                 let process = Process::start(supervisor, launch).await.map_err(|error| error.to_string())?;
                 let (exit, output) = process.collect(OUTPUT).await;

@@ -1,8 +1,9 @@
 //! The local kubelet: runs the containers of pods by a container engine, or as processes of this host.
 //!
-//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it as long as they fit (there is no
-//! other scheduler), runs them and writes their status. Images have no effect on plain processes.
-//! What a process would take for something else, such as a mount that is not there, is refused.
+//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it as long as they
+//! fit (there is no other scheduler), runs them and writes their status. Images have no effect on plain
+//! processes. If a process would take something else for its own, such as a mount that cannot be made, its
+//! pod is refused.
 
 mod action;
 mod attend;
@@ -17,7 +18,9 @@ mod host_path;
 mod images;
 mod leftovers;
 mod logs;
+mod lookup;
 mod manager;
+mod mounting;
 mod node;
 mod pod;
 mod pod_folder;
@@ -37,10 +40,12 @@ mod setup;
 mod status;
 mod stop;
 mod stragglers;
+mod sub_path;
 mod supervisor;
 #[cfg(test)]
 mod test_mounts;
 mod unverified_tls;
+mod view;
 mod volumes;
 mod worker;
 mod workspace;
@@ -61,13 +66,14 @@ use self::events::Events;
 use self::gpus::Gpus;
 use self::logs::LogIndex;
 use self::manager::Manager;
+pub use self::mounting::Mounting;
 use self::pod_folder::{PodFolder, PodFolders};
 use self::pulls::Unobserved;
 pub use self::pulls::{PullObserver, PullSize, PullStage};
 use self::server::LogServer;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
-pub use self::supervisor::{SUPERVISE, supervise};
+pub use self::supervisor::{START_MOUNTED, SUPERVISE, start_mounted, supervise};
 use self::worker::Context;
 pub use self::workspace::Workspace;
 use crate::data_dir::ClaimError;
@@ -106,10 +112,14 @@ pub struct KubeletConfig {
     pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
     pub workspace: Workspace,
+    /// Where processes find the volumes of their pods; as the kernel lets it be by default. Not used without
+    /// processes.
+    pub mounting: Option<Mounting>,
     /// Observes the pulls of images. Not used without containers.
     pub pulls: Arc<dyn PullObserver>,
-    /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`].
-    /// This program itself by default. Not used without processes.
+    /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls
+    /// [`supervise`], and with [`START_MOUNTED`] [`start_mounted`]. This program itself by default. Not used
+    /// without processes.
     pub supervisor: Option<PathBuf>,
 }
 
@@ -122,6 +132,7 @@ impl Default for KubeletConfig {
             data_dir: None,
             claims: Claims::default(),
             workspace: Workspace::default(),
+            mounting: None,
             pulls: Arc::new(Unobserved),
             supervisor: None,
         }
@@ -175,6 +186,12 @@ impl Kubelet {
         let server = LogServer::start(listener, Arc::clone(&logs), client.clone());
 
         let stop = CancellationToken::new();
+        let mounting = match (config.mounting, &config.mode) {
+            (Some(mounting), _) => mounting,
+            (None, KubeletMode::Process) => Mounting::of_this_host(config.supervisor.as_deref()).await,
+            // An engine mounts by itself, and simulations mount nothing.
+            (None, KubeletMode::Containers(_) | KubeletMode::Simulated) => Mounting::AtPaths,
+        };
         let supervisor = match &config.mode {
             KubeletMode::Containers(engine) => {
                 let engine = engine.clone();
@@ -197,6 +214,7 @@ impl Kubelet {
             mode: config.mode.clone(),
             claims: config.claims,
             workspace: config.workspace,
+            mounting,
             pulls: config.pulls,
             pods,
             logs,

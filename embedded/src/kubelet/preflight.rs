@@ -10,10 +10,11 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::environment::Variables;
+use super::mounting::{self, Mounting};
 use super::pod::{Container, PodSpec, Slot, Volume};
 use super::scheduling::{self, NodeView};
 use super::workspace::Workspace;
-use super::{host_path, node, process, quantity, refusals};
+use super::{host_path, lookup, node, quantity, refusals};
 use crate::admission::pods::is_system_class;
 use crate::controllers::ROOT_CERTIFICATES;
 
@@ -43,10 +44,10 @@ pub enum Obstacle {
 pub type Finding = (String, Obstacle);
 
 /// What runs the containers of pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// This host, as processes that work in these folders.
-    Processes(Workspace),
+    /// This host, as processes that work in these folders and find their volumes so.
+    Processes(Workspace, Mounting),
     /// A container engine.
     Containers,
 }
@@ -71,8 +72,10 @@ impl Machine {
 pub fn obstacles(spec: &Value, machine: &Machine) -> Vec<Finding> {
     // A valid spec can be read.
     let spec = PodSpec::deserialize(spec).unwrap_or_default();
-    let (refused, programs) = match machine.runtime {
-        Runtime::Processes(workspace) => (refusals::of_processes(&spec), programs(&spec, workspace)),
+    let (refused, programs) = match &machine.runtime {
+        Runtime::Processes(workspace, mounting) => {
+            (refusals::of_processes(&spec, mounting), programs(&spec, *workspace, mounting))
+        }
         Runtime::Containers => (refusals::of_containers(&spec), Vec::new()),
     };
     let refused = refused.into_iter();
@@ -115,7 +118,7 @@ fn paths(spec: &PodSpec) -> Vec<Finding> {
 }
 
 /// Programs and directories that are not there. The first container to start may make those of the others.
-fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
+fn programs(spec: &PodSpec, workspace: Workspace, mounting: &Mounting) -> Vec<Finding> {
     let mut found = Vec::new();
     for (place, slot) in spec.slots().enumerate() {
         let container = spec.container(slot);
@@ -125,6 +128,9 @@ fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
             continue;
         }
         let Some(environment) = path_variable(container) else { continue };
+        if *mounting == Mounting::AtPaths && may_be_mounted(container, program, &environment) {
+            continue;
+        }
         if let Some(text) = missing_directory(container, workspace).filter(|_| place == 0) {
             found.push((format!("{}.workingDir", slot.field()), Obstacle::NotOnHost(text)));
             continue;
@@ -132,11 +138,20 @@ fn programs(spec: &PodSpec, workspace: Workspace) -> Vec<Finding> {
         // A new folder holds no program, nor does a directory that is not there.
         let own = || (workspace == Workspace::OfPod).then(|| PathBuf::from("/dev/null"));
         let directory = working_dir(container).map(PathBuf::from).or_else(own);
-        if let Err(error) = process::locate(program, &environment, directory.as_deref()) {
+        if let Err(error) = lookup::locate(program, &environment, directory.as_deref()) {
             found.push((format!("{}.command", slot.field()), Obstacle::NotOnHost(error.to_string())));
         }
     }
     found
+}
+
+/// Whether the program or the directory of a container may be in a volume.
+fn may_be_mounted(container: &Container, program: &str, environment: &Variables) -> bool {
+    let searched = environment.get("PATH").map(String::as_str).unwrap_or_default();
+    let directory = container.working_dir.as_deref().unwrap_or_default();
+    let mut paths = searched.split(':').chain([program, directory]).map(Path::new);
+    let targets: Vec<_> = container.volume_mounts.iter().map(mounting::target).collect();
+    paths.any(|path| targets.iter().any(|target| path.starts_with(target)))
 }
 
 /// Bytes of a word or a variable of a program, at most: `MAX_ARG_STRLEN` of Linux without the zero that ends it.
@@ -370,7 +385,8 @@ mod tests {
     use super::*;
 
     fn found(spec: &Value) -> Vec<Finding> {
-        obstacles(spec, &Machine::new("here", Runtime::Processes(Workspace::OfPod), &[]))
+        let runtime = Runtime::Processes(Workspace::OfPod, Mounting::AtPaths);
+        obstacles(spec, &Machine::new("here", runtime, &[]))
     }
 
     fn fields(spec: &Value) -> Vec<String> {
@@ -408,6 +424,17 @@ mod tests {
         }
         for directory in ["", ".", "/"] {
             assert_eq!(of_container(json!({"workingDir": directory})), [""; 0]);
+        }
+        // A volume may have what this machine has not.
+        for (command, directory, is_there) in [
+            ("/no/such/program", "", true),
+            ("/no/other/program", "", false),
+            ("sh", "/no/such/below", true),
+            ("sh", "/no/such-other", false),
+        ] {
+            let mount = json!({"name": "v", "mountPath": "/no/such"});
+            let mounted = json!({"command": [command], "workingDir": directory, "volumeMounts": [mount]});
+            assert_eq!(of_container(mounted).is_empty(), is_there, "{command} {directory}");
         }
         let script = tempfile::NamedTempFile::new().unwrap();
         std::fs::set_permissions(script.path(), PermissionsExt::from_mode(0o755)).unwrap();

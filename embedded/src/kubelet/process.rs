@@ -3,11 +3,7 @@
 //! Every container is a process group of its own, so that its child processes end with it. Dropping a
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
-use std::ffi::OsString;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -17,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::environment::Variables;
 use super::logs::LogWriter;
+use super::lookup::{StartError, locate};
 use super::stop::StopSignal;
 pub(super) use super::supervisor::Exit;
-use super::supervisor::{Running, Start, Supervisor};
+use super::supervisor::{Location, Namespace, Running, Start, Supervisor};
 
 /// Time to wait for more output of a container that has ended, in case a process that left its group keeps the
 /// pipe open.
@@ -28,11 +25,6 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 const PIECE: usize = 16 * 1024;
 /// Size of a pipe, in bytes.
 const PIPE: usize = 64 * 1024;
-
-/// Bytes of the first line of a script that systems read.
-const FIRST_LINE: u64 = 256;
-/// Permissions of which a program has one.
-const EXECUTABLE: u32 = 0o111;
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -45,26 +37,8 @@ pub(super) struct Launch {
     pub(super) environment: Variables,
     /// The working directory; `None` for the directory of this process.
     pub(super) directory: Option<PathBuf>,
-}
-
-/// Why a process did not start, with the messages of container runtimes.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
-    /// No such command.
-    #[error("exec: \"{0}\": executable file not found in $PATH")]
-    NotFound(String),
-    /// No such path.
-    #[error("exec: \"{0}\": stat {0}: no such file or directory")]
-    NoSuchFile(String),
-    /// The working directory cannot be entered.
-    #[error("chdir to cwd (\"{0}\") set in config.json failed: {1}")]
-    Directory(String, std::io::Error),
-    /// The disk did not answer before the container had to stop.
-    #[error("exec: \"{0}\": stopped before it had started")]
-    Stopped(String),
-    /// Any other error of the operating system.
-    #[error("exec: \"{0}\": {1}")]
-    System(String, std::io::Error),
+    /// The mount namespace that it runs in; `None` for that of this process.
+    pub(super) namespace: Option<Namespace>,
 }
 
 /// A running container.
@@ -82,9 +56,17 @@ impl Process {
         let start = tokio::task::spawn_blocking(move || prepare(launch)).await;
         let start = start.map_err(|panic| system(panic.into()))??;
         let (output, input) = std::io::pipe().map_err(system)?;
-        let running = supervisor.spawn(start, input.into()).await.map_err(system)?;
+        let is_mounted = matches!(start.location, Location::Namespace(_));
+        let running = supervisor.spawn(start, input.into()).await;
+        let running =
+            running.map_err(|error| if is_mounted { StartError::Told(error) } else { system(error) })?;
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(system)?;
         Ok(Self { running, output })
+    }
+
+    /// The namespace in which it runs, if other processes shall run there.
+    pub(super) fn namespace(&self) -> Namespace {
+        Namespace::Of(self.running.id())
     }
 
     /// Waits for the end of the process, and returns also the beginning of its output.
@@ -150,54 +132,20 @@ impl Process {
     }
 }
 
-/// Finds what the command needs on the disk.
+/// Finds what the command needs on the disk. In another namespace that may be somewhere else.
 fn prepare(launch: Launch) -> Result<Start, StartError> {
-    if let Some(directory) = &launch.directory {
-        std::fs::read_dir(directory)
-            .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
-    }
-    let program = locate(&launch.command, &launch.environment, launch.directory.as_deref())?;
-    let Launch { command: name, args, environment, directory } = launch;
-    Ok(Start { program, name, args, environment, directory })
-}
-
-/// The program file, found through the container's own PATH.
-pub(super) fn locate(
-    name: &str,
-    environment: &Variables,
-    directory: Option<&Path>,
-) -> Result<PathBuf, StartError> {
-    let directory = directory.unwrap_or(Path::new(""));
-    if name.contains('/') {
-        let program = directory.join(name);
-        let Ok(found) = std::fs::metadata(&program) else {
-            return Err(StartError::NoSuchFile(name.to_owned()));
-        };
-        let kind = match found.mode() & EXECUTABLE {
-            _ if found.is_dir() => ErrorKind::IsADirectory,
-            0 => ErrorKind::PermissionDenied,
-            _ => return with_interpreter(program),
-        };
-        return Err(StartError::System(name.to_owned(), kind.into()));
-    }
-    let path = environment.get("PATH").map(OsString::from);
-    let found = which::which_in(name, path, directory);
-    found.map_err(|_| StartError::NotFound(name.to_owned())).and_then(with_interpreter)
-}
-
-/// The program, if there is what runs it: the interpreter that the first line of a script names.
-fn with_interpreter(program: PathBuf) -> Result<PathBuf, StartError> {
-    let mut line = Vec::new();
-    // A program that cannot be read may still run.
-    let _unread = File::open(&program)
-        .and_then(|file| BufReader::new(file.take(FIRST_LINE)).read_until(b'\n', &mut line));
-    let interpreter = line.strip_prefix(b"#!").map(|rest| String::from_utf8_lossy(rest).into_owned());
-    match interpreter.as_deref().and_then(|rest| rest.split_whitespace().next()) {
-        Some(missing) if missing.starts_with('/') && !Path::new(missing).exists() => {
-            Err(StartError::NoSuchFile(missing.to_owned()))
+    let Launch { command: name, args, environment, directory, namespace } = launch;
+    let location = match namespace {
+        Some(namespace) => Location::Namespace(namespace),
+        None => {
+            if let Some(directory) = &directory {
+                std::fs::read_dir(directory)
+                    .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
+            }
+            Location::Host { program: locate(&name, &environment, directory.as_deref())? }
         }
-        _ => Ok(program),
-    }
+    };
+    Ok(Start { name, args, environment, directory, location })
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of

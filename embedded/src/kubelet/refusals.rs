@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use super::pod::{Container, PodSpec, SecurityContext, Slot, Volume, VolumeMount};
+use super::mounting::{self, Mounting, is_found};
+use super::pod::{Container, PodSpec, SecurityContext, Slot, VolumeMount};
 use super::volumes;
 
 /// Reason of a pod whose volume cannot be given.
@@ -50,7 +51,7 @@ pub(super) fn of_containers(spec: &PodSpec) -> Vec<Refusal> {
 }
 
 /// All refusals of a pod whose containers are processes, in the order of its fields, one for each field.
-pub(super) fn of_processes(spec: &PodSpec) -> Vec<Refusal> {
+pub(super) fn of_processes(spec: &PodSpec, mounting: &Mounting) -> Vec<Refusal> {
     let mut refusals = of_containers(spec);
     refusals.extend(image_volumes(spec));
     for slot in spec.slots() {
@@ -65,11 +66,14 @@ pub(super) fn of_processes(spec: &PodSpec) -> Vec<Refusal> {
             let context = if own.names(field) { format!("{}.", slot.field()) } else { String::new() };
             Refusal { field: format!("{context}securityContext.{field}"), reason: CONFIG_ERROR, message }
         }));
-        let outside = starts_outside(spec, container);
+        let outside = starts_outside(spec, container, mounting);
         refusals.extend(outside.map(|message| refuse("workingDir", CONFIG_ERROR, message)));
         for (index, mount) in container.volume_mounts.iter().enumerate() {
             let field = format!("volumeMounts[{index}].mountPath");
-            let message = not_mounted(spec, container, mount);
+            let message = match mounting {
+                Mounting::AtPaths => mounting::unmountable(mount),
+                Mounting::ByVariable { why } => not_mounted(spec, container, mount, why),
+            };
             refusals.extend(message.map(|message| refuse(&field, FAILED_MOUNT, message)));
         }
     }
@@ -125,13 +129,16 @@ fn user(container: &SecurityContext, pod: &SecurityContext) -> Option<(&'static 
 }
 
 /// Why a container would start in a folder of this host that its pod does not name: it would write there.
-fn starts_outside(spec: &PodSpec, container: &Container) -> Option<String> {
+fn starts_outside(spec: &PodSpec, container: &Container, mounting: &Mounting) -> Option<String> {
     let given = container.working_dir.as_deref().filter(|given| !given.is_empty())?;
     let path = Path::new(given);
     if path.is_relative() && path.components().any(|part| part == Component::ParentDir) {
         return Some(format!(
             "{given} may leave the pod's own folder: write it without `..`, or as a path of this machine"
         ));
+    }
+    if *mounting == Mounting::AtPaths {
+        return None;
     }
     let within = |mount: &&VolumeMount| path.starts_with(&mount.mount_path);
     let VolumeMount { name, .. } =
@@ -142,28 +149,18 @@ fn starts_outside(spec: &PodSpec, container: &Container) -> Option<String> {
     ))
 }
 
-/// Whether the path of a mount is the volume itself.
-fn is_found(spec: &PodSpec, mount: &VolumeMount) -> bool {
-    spec.volumes.iter().any(|volume| volume.name == mount.name && is_in_place(volume, mount))
-}
-
 /// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
 /// the volume is a path of this host that has the same name in the container.
-fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
+fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount, why: &str) -> Option<String> {
     let variable = volumes::variable(&mount.name);
     if is_found(spec, mount) || uses(container, &variable) {
         return None;
     }
     let VolumeMount { name, mount_path, .. } = mount;
     Some(format!(
-        "volume {name:?} cannot be mounted at {mount_path}: processes see the host's own {mount_path}; use the \
-         folder in ${variable}, such as with an env of the value $({variable})"
+        "volume {name:?} cannot be mounted at {mount_path} ({why}): processes see the host's own {mount_path}; \
+         use the folder in ${variable}, such as with an env of the value $({variable})"
     ))
-}
-
-fn is_in_place(volume: &Volume, mount: &VolumeMount) -> bool {
-    let path = volume.host_path.as_ref().map(|source| Path::new(&source.path).join(&mount.sub_path));
-    path.is_some_and(|path| path == Path::new(&mount.mount_path)) && mount.sub_path_expr.is_empty()
 }
 
 /// Whether a container's command, arguments or environment name a variable.
@@ -206,10 +203,31 @@ mod tests {
     use super::*;
 
     fn fields(spec: Value) -> Vec<String> {
-        of_processes(&serde_json::from_value(spec).unwrap())
-            .into_iter()
-            .map(|refusal| refusal.field)
-            .collect()
+        let without_mounts = Mounting::ByVariable { why: "a test".into() };
+        let refusals = of_processes(&serde_json::from_value(spec).unwrap(), &without_mounts).into_iter();
+        refusals.map(|refusal| refusal.field).collect()
+    }
+
+    #[test]
+    fn a_volume_can_be_mounted_where_processes_do_not_need_the_hosts_own() {
+        let spec = |path: &str, directory: &str| {
+            let mount = json!({"name": "v", "mountPath": path});
+            let container =
+                json!({"name": "c", "command": ["ls"], "workingDir": directory, "volumeMounts": [mount]});
+            json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]})
+        };
+        let refused = |path: &str, directory: &str| {
+            let spec = serde_json::from_value(spec(path, directory)).unwrap();
+            let refusals = of_processes(&spec, &Mounting::AtPaths).into_iter();
+            refusals.map(|refusal| refusal.field).collect::<Vec<_>>()
+        };
+        for path in ["/data", "data", "/etc", "/processes", "/var/lib/a"] {
+            assert_eq!(refused(path, "/data/below"), [""; 0], "{path}");
+        }
+        for path in ["/", "/proc", "/proc/self", "/a/../proc", "/a/.."] {
+            assert_eq!(refused(path, ""), ["containers[0].volumeMounts[0].mountPath"], "{path}");
+        }
+        assert_eq!(refused("/data", "../other"), ["containers[0].workingDir"]);
     }
 
     /// The refusals of a container with this command that mounts a volume.

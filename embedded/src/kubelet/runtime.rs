@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -13,13 +14,16 @@ use super::environment::{self, Variables};
 use super::events::Subject;
 use super::gpus::OwnGpus;
 use super::logs::{LogPlace, LogWriter};
+use super::lookup::StartError;
 use super::pod::{Container, Pod, PodSpec, Slot};
 use super::pod_folder::PodFolder;
-use super::process::{Exit, Launch, Process, StartError};
+use super::process::{Exit, Launch, Process};
 use super::setup::{PodSetup, SetupError};
 use super::status::Termination;
 use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
+use super::supervisor::Namespace;
+use super::view::View;
 use super::worker::Worker;
 use super::{KubeletMode, attend, images, refusals, volumes};
 
@@ -29,8 +33,8 @@ const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
 const EXIT_CODE_ANNOTATION: &str = "yardmaster.dev/simulated-exit-code";
 /// Variables that containers inherit from this host.
 const INHERITED: &[&str] = &["PATH", "LANG"];
-/// The variable with the file for the termination message, because `terminationMessagePath` does not exist
-/// here.
+/// The variable with the file for the termination message, because `terminationMessagePath` only exists where
+/// volumes are mounted.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
 /// The variable by which programs know their GPUs.
 const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
@@ -140,16 +144,18 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     let place = place.map_err(|error| volumes::unusable("the pod's folders", &error))?;
     let mut given: Variables =
         INHERITED.iter().filter_map(|name| Some(((*name).into(), std::env::var(name).ok()?))).collect();
+    let view = view(worker, slot, setup).await?;
     let hostname = pod.spec.host_name(&worker.key.name);
-    let termination_log = worker.folder.path().join(termination_log(container));
+    let termination_log = view.path(&worker.folder.path().join(termination_log(container)));
     given.extend([
         ("HOSTNAME".into(), hostname),
         (POD_UID_VARIABLE.into(), worker.key.uid.clone()),
         (TERMINATION_LOG_VARIABLE.into(), termination_log.to_string_lossy().into_owned()),
     ]);
+    let place = place.seen(|path| view.path(path));
     let directory = place.starts_in(container.working_dir.as_deref());
-    given.extend(place.variables);
-    given.extend(volumes::variables(&setup.volumes));
+    given.extend(place.variables());
+    given.extend(view.variables(container, &setup.volumes));
     if !gpus.numbers().is_empty() {
         given.insert(VISIBLE_GPUS.into(), gpus.numbers().join(","));
     }
@@ -158,7 +164,35 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     let expanded = |word: &String| environment::expand(word, &environment);
     let command = expanded(command);
     let args = first_args.iter().chain(&container.args).map(expanded).collect();
-    Ok(Launch { command, args, environment, directory })
+    let namespace = namespace(worker, slot, setup, view, &environment).await?;
+    Ok(Launch { command, args, environment, directory, namespace })
+}
+
+/// The files that the container finds as a process.
+async fn view(worker: &Worker, slot: Slot, setup: &PodSetup) -> Result<View, SetupError> {
+    let (mounting, pod) = (worker.context.mounting.clone(), Arc::clone(&worker.pod));
+    let (volumes, folder) = (setup.volumes.clone(), worker.folder.clone());
+    let of = move || View::of(&mounting, &pod.spec, pod.spec.container(slot), &volumes, folder.path());
+    tokio::task::spawn_blocking(of).await.map_err(|panic| volumes::unusable("the volumes", &panic.into()))
+}
+
+/// The mount namespace of the container, if it has one, with all that is mounted there.
+async fn namespace(
+    worker: &Worker,
+    slot: Slot,
+    setup: &PodSetup,
+    view: View,
+    environment: &Variables,
+) -> Result<Option<Namespace>, SetupError> {
+    if !view.is_mounted() {
+        return Ok(None);
+    }
+    let pod = Arc::clone(&worker.pod);
+    let message = provide_message(&worker.folder, pod.spec.container(slot)).await?;
+    let (volumes, environment) = (setup.volumes.clone(), environment.clone());
+    let make = move || view.namespace(&pod.spec, pod.spec.container(slot), &volumes, &environment, &message);
+    let made = tokio::task::spawn_blocking(make).await;
+    made.unwrap_or_else(|panic| Err(volumes::unusable("the volumes", &panic.into())))
 }
 
 fn simulation(pod: &Pod) -> Result<Prepared, SetupError> {
@@ -229,11 +263,12 @@ pub(super) async fn run(
             ended.exit
         }
         Prepared::Process(launch, _gpus) => {
-            let target = target_on_host(worker, container, &launch);
+            let mut target = target_on_host(worker, container, &launch);
             let process = match start(worker, launch, stop).await {
                 Ok(process) => process,
                 Err(error) => return Run::without_start(worker, error.to_string()).await,
             };
+            target.enter_namespace_of(&process);
             started_at = announce(own_id.0, own_id.1);
             let attending = attend::attend(worker, slot, &target, stop, &run_stop, &is_killed);
             tokio::select! {
@@ -298,7 +333,11 @@ fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Ta
     let runs_commands =
         action::all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)));
     let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
-    let place = supervisor.map(|supervisor| Place::Host { supervisor, directory: launch.directory.clone() });
+    let place = supervisor.map(|supervisor| Place::Host {
+        supervisor,
+        directory: launch.directory.clone(),
+        namespace: launch.namespace.clone(),
+    });
     let variables = if runs_commands { launch.environment.clone() } else { Variables::new() };
     Target { place, variables, published: BTreeMap::new() }
 }

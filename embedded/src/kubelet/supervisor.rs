@@ -7,8 +7,11 @@
 //! given to another process. The cluster and the supervisor talk over a socket; its end is the end of the
 //! cluster.
 
+mod mounted;
+mod namespace;
 mod program;
 mod protocol;
+mod scaffold;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -28,8 +31,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::mounted::{START_MOUNTED, TRY, start_mounted};
 pub use self::program::supervise;
-pub(super) use self::protocol::{Exit, Start};
+pub(super) use self::protocol::{Exit, Location, Mount, Namespace, Start};
 use self::protocol::{Reply, Request};
 use super::stragglers;
 use crate::restarts;
@@ -106,6 +110,11 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// The id under which it was asked for.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Sends a signal to the process group.
     pub(super) fn signal(&self, signal: Signal) {
         // Fails when the supervisor has ended, and the process with it.
@@ -305,10 +314,17 @@ mod tests {
     }
 
     async fn spawn(supervisor: &Supervisor) -> std::io::Result<Running> {
-        let (program, name) = ("true".into(), "true".into());
-        let start =
-            Start { program, name, args: Vec::new(), environment: Default::default(), directory: None };
-        supervisor.spawn(start, std::io::pipe()?.1.into()).await
+        supervisor.spawn(start(), std::io::pipe()?.1.into()).await
+    }
+
+    fn start() -> Start {
+        Start {
+            name: "true".into(),
+            args: Vec::new(),
+            environment: Default::default(),
+            directory: None,
+            location: Location::Host { program: "true".into() },
+        }
     }
 
     #[tokio::test]
@@ -329,14 +345,7 @@ mod tests {
     #[test]
     fn a_start_without_its_call_is_not_wanted() {
         let calls = Calls::default();
-        let start = Start {
-            program: "true".into(),
-            name: "true".into(),
-            args: Vec::new(),
-            environment: Default::default(),
-            directory: None,
-        };
-        let request = Request::Start { id: 7, start };
+        let request = Request::Start { id: 7, start: start() };
         assert!(!calls.want(&request));
         calls.0.lock().insert(7, Call { begin: None, end: oneshot::channel().0 });
         assert!(calls.want(&request));

@@ -1,8 +1,9 @@
 //! Volumes as directories of this host.
 //!
-//! A container of an engine has them mounted at their paths. A process cannot have its own mounts without root. Instead, it
-//! finds the path of each in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes `_`). Where it would look
-//! elsewhere, [`super::refusals`] refuses the pod.
+//! A container of an engine has them mounted at their paths, and so has a process where [`super::mounting`]
+//! says that the kernel allows it. Any process finds the path of each volume in the variable
+//! `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes `_`). Where it would look elsewhere without mounts,
+//! [`super::refusals`] refuses the pod.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::KubeletMode;
 use super::client::{Data, PodClient};
-use super::environment::{self, Variables};
+use super::environment;
 use super::host_path;
 use super::pod::{Pod, Volume};
 use super::pod_folder::PodFolder;
@@ -57,12 +58,6 @@ enum Users {
 
 /// The paths of a pod's volumes on this host, by the volumes' names.
 pub(super) type Volumes = BTreeMap<String, PathBuf>;
-
-/// The variables with the paths of volumes.
-pub(super) fn variables(volumes: &Volumes) -> Variables {
-    let variable = |(name, path): (&String, &PathBuf)| (variable(name), path.to_string_lossy().into_owned());
-    volumes.iter().map(variable).collect()
-}
 
 /// Creates the pod's volumes: in its folder, unless they outlive it. Those of images come with the containers that mount them.
 pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {

@@ -18,6 +18,7 @@ use super::gpus::Gpus;
 use super::leftovers::Leftovers;
 use super::logs::LogIndex;
 use super::manager::Seat;
+use super::mounting::Mounting;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
 use super::pod_names::Named;
@@ -46,6 +47,7 @@ pub(super) struct Context {
     pub(super) mode: KubeletMode,
     pub(super) claims: Claims,
     pub(super) workspace: Workspace,
+    pub(super) mounting: Mounting,
     pub(super) pulls: Arc<dyn PullObserver>,
     pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
@@ -390,7 +392,7 @@ impl Worker {
     /// Makes what the pod's containers share; `None` if the pod, or a volume of it, is impossible here.
     async fn setup(&self) -> Option<PodSetup> {
         let (refusals, engine) = match &self.context.mode {
-            KubeletMode::Process => (refusals::of_processes(&self.pod.spec), None),
+            KubeletMode::Process => (refusals::of_processes(&self.pod.spec, &self.context.mounting), None),
             KubeletMode::Containers(engine) => (refusals::of_containers(&self.pod.spec), Some(engine)),
             KubeletMode::Simulated => return Some(PodSetup::default()),
         };
@@ -400,7 +402,12 @@ impl Worker {
         }
         let volumes = || volumes::prepare(self);
         let volumes = self.await_setup(None, &self.stop, volumes).await?;
-        let Some(engine) = engine else { return Some(PodSetup { volumes, ..PodSetup::default() }) };
+        let Some(engine) = engine else {
+            if let Some(why) = self.context.mounting.why_not(&self.pod.spec) {
+                self.context.events.note(&self.key, "MountsByVariable", &why).await;
+            }
+            return Some(PodSetup { volumes, ..PodSetup::default() });
+        };
         let network = self.await_setup(None, &self.stop, || self.network(engine)).await?;
         let make = || engine.sandbox(&self.key, &self.pod.spec, network.as_ref());
         let sandbox = self.await_setup(None, &self.stop, make).await?;

@@ -16,20 +16,52 @@ pub enum Workspace {
 }
 
 /// What a container gets of a workspace.
-#[derive(Debug, Default)]
-pub(super) struct Place {
-    /// `HOME` and `TMPDIR`.
-    pub(super) variables: Variables,
-    /// The working directory; `None` for that of this process.
-    pub(super) directory: Option<PathBuf>,
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Folders of its pod.
+    OfPod {
+        /// Its `HOME`, where it starts.
+        home: PathBuf,
+        /// Its `TMPDIR`.
+        temporary: PathBuf,
+    },
+    /// The folders of this process.
+    OfHost,
 }
 
 impl Place {
-    /// The directory in which a container starts. A relative path is one below the pod's own.
+    /// The place as a container finds it that sees paths of the host elsewhere.
+    pub(super) fn seen(self, at: impl Fn(&Path) -> PathBuf) -> Self {
+        match self {
+            Self::OfPod { home, temporary } => Self::OfPod { home: at(&home), temporary: at(&temporary) },
+            Self::OfHost => Self::OfHost,
+        }
+    }
+
+    /// `HOME` and `TMPDIR`.
+    pub(super) fn variables(&self) -> Variables {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        match self {
+            Self::OfPod { home, temporary } => {
+                [("HOME".to_owned(), text(home)), ("TMPDIR".to_owned(), text(temporary))].into()
+            }
+            Self::OfHost => {
+                let host = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+                ["HOME", "TMPDIR"].into_iter().filter_map(host).collect()
+            }
+        }
+    }
+
+    /// The directory in which a container starts; `None` for that of this process. A relative path is one
+    /// below the pod's own.
     pub(super) fn starts_in(&self, working_dir: Option<&str>) -> Option<PathBuf> {
+        let own = match self {
+            Self::OfPod { home, .. } => Some(home.as_path()),
+            Self::OfHost => None,
+        };
         match working_dir.filter(|directory| !directory.is_empty()) {
-            Some(given) => Some(self.directory.as_deref().unwrap_or(Path::new("")).join(given)),
-            None => self.directory.clone(),
+            Some(given) => Some(own.unwrap_or(Path::new("")).join(given)),
+            None => own.map(Path::to_owned),
         }
     }
 }
@@ -38,15 +70,11 @@ impl Workspace {
     /// The place of a pod. Makes its folders unless they exist.
     pub(super) async fn provide(self, pod: &PodFolder) -> std::io::Result<Place> {
         if self == Self::OfHost {
-            let host = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-            let variables = ["HOME", "TMPDIR"].into_iter().filter_map(host).collect();
-            return Ok(Place { variables, directory: None });
+            return Ok(Place::OfHost);
         }
         let pod = pod.clone();
         let made = tokio::task::spawn_blocking(move || pod.work_folders());
         let (home, temporary) = made.await.unwrap_or_else(|panic| Err(panic.into()))?;
-        let text = |path: &Path| path.to_string_lossy().into_owned();
-        let variables = [("HOME".to_owned(), text(&home)), ("TMPDIR".to_owned(), text(&temporary))].into();
-        Ok(Place { variables, directory: Some(home) })
+        Ok(Place::OfPod { home, temporary })
     }
 }

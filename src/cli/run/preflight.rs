@@ -49,7 +49,7 @@ fn explained(obstacle: Obstacle) -> String {
 mod tests {
     use serde_json::json;
     use yardmaster_embedded::kubelet::preflight::Runtime;
-    use yardmaster_embedded::kubelet::{NODE, Workspace};
+    use yardmaster_embedded::kubelet::{Mounting, NODE, Workspace};
 
     use super::*;
 
@@ -63,7 +63,9 @@ mod tests {
         });
         let pod = json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]});
         let job = json!({"spec": {"template": {"spec": pod}}});
-        let problems = problems(&job, &Machine::new(NODE, Runtime::Processes(Workspace::OfPod), &[]));
+        let mounting = Mounting::ByVariable { why: "a test".into() };
+        let runtime = Runtime::Processes(Workspace::OfPod, mounting);
+        let problems = problems(&job, &Machine::new(NODE, runtime, &[]));
         let fields: Vec<_> = problems
             .iter()
             .filter_map(|problem| problem.field.strip_prefix("spec.template.spec.containers[0]."))

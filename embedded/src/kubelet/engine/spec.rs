@@ -1,19 +1,18 @@
 //! What the engine is asked to make of a container of a pod.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountImageOptions, MountType,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 
 use super::super::environment::{self, Variables};
 use super::super::pod::{Container, PodKey, PodSpec, SecurityContext, Slot, VolumeMount};
 use super::super::quantity;
 use super::super::setup::SetupError;
+use super::super::sub_path;
 use super::super::volumes::Volumes;
 use super::{Engine, LocalImage, Network, Sandbox, ports};
 
@@ -253,46 +252,21 @@ fn mounts(container: &Container, given: &Ingredients<'_>, is_podman: bool) -> Re
         read_only: Some(read_only),
         ..Mount::default()
     };
+    let below = |mount: &VolumeMount| sub_path::of(mount, &given.environment);
     let message = bind(&given.termination_log, container.termination_message_path(), false);
     let volumes = container.volume_mounts.iter().map(|mount| match given.image_volumes.get(&mount.name) {
-        Some(ImageSource::Image(id)) => Ok(image(id, mount, below(mount, given), is_podman)),
+        Some(ImageSource::Image(id)) => Ok(image(id, mount, below(mount), is_podman)),
         Some(ImageSource::Folder(root)) => {
-            let below = below(mount, given);
-            Ok(bind(&source(mount, root, &below, |_| Ok(()))?, &mount.mount_path, true))
+            Ok(bind(&sub_path::find(mount, root, &below(mount))?, &mount.mount_path, true))
         }
         None => {
             // The API server accepts no mount of a volume that is not there.
             let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
-            let below = below(mount, given);
-            let source = source(mount, &root, &below, |below| make_below(&root, below))?;
+            let source = sub_path::provide(mount, &root, &below(mount))?;
             Ok(bind(&source, &mount.mount_path, mount.read_only))
         }
     });
     volumes.chain([Ok(message)]).collect()
-}
-
-/// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a symbolic link.
-fn make_below(root: &Path, below: &Path) -> std::io::Result<()> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut folder = rustix::fs::open(root, flags, Mode::empty())?;
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(&folder)?.st_mode & 0o777);
-    for part in below.components().filter(|part| matches!(part, Component::Normal(_))) {
-        let is_made = match rustix::fs::mkdirat(&folder, part.as_os_str(), mode) {
-            Ok(()) => true,
-            Err(Errno::EXIST) => false,
-            Err(error) => return Err(error.into()),
-        };
-        let next = rustix::fs::openat(&folder, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
-        let Ok(next) = next else {
-            // A file, or a link: where it leads is judged by the caller.
-            return Ok(());
-        };
-        if is_made {
-            rustix::fs::fchmod(&next, mode)?;
-        }
-        folder = next;
-    }
-    Ok(())
 }
 
 /// An image that the engine mounts read-only.
@@ -306,39 +280,4 @@ fn image(id: &str, mount: &VolumeMount, below: String, is_podman: bool) -> Mount
         image_options: (!below.is_empty()).then_some(MountImageOptions { subpath: Some(below) }),
         ..Mount::default()
     }
-}
-
-/// The part of its volume that is mounted; empty for all of it.
-fn below(mount: &VolumeMount, given: &Ingredients<'_>) -> String {
-    match mount.sub_path_expr.as_str() {
-        "" => mount.sub_path.clone(),
-        expression => environment::expand(expression, &given.environment),
-    }
-}
-
-/// What is mounted: a volume, or what is below it, which `make` may have to make.
-fn source(
-    mount: &VolumeMount,
-    root: &Path,
-    below: &str,
-    make: impl FnOnce(&Path) -> std::io::Result<()>,
-) -> Result<PathBuf, SetupError> {
-    if below.is_empty() {
-        return Ok(root.to_owned());
-    }
-    let outside = || {
-        let message = format!("subPath {below:?} leads out of volume {:?}", mount.name);
-        SetupError::refused(CONFIG_ERROR, message)
-    };
-    let unmade = |error: std::io::Error| {
-        SetupError::waiting(CONFIG_ERROR, format!("subPath {below:?} of volume {:?}: {error}", mount.name))
-    };
-    if !Path::new(below).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(outside());
-    }
-    let path = root.join(below);
-    make(Path::new(below)).map_err(unmade)?;
-    // A container may have put a symbolic link there.
-    let (path, root) = (path.canonicalize().map_err(unmade)?, root.canonicalize().map_err(unmade)?);
-    if path.starts_with(&root) { Ok(path) } else { Err(outside()) }
 }

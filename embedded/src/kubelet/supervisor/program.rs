@@ -5,12 +5,13 @@ use std::io::{Error, Result};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, kill_process_group,
@@ -18,7 +19,8 @@ use rustix::process::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::protocol::{Exit, Reply, Request, Start, receive_request, send_reply};
+use super::mounted;
+use super::protocol::{Exit, Location, Namespace, Reply, Request, Start, receive_request, send_reply};
 use crate::kubelet::stragglers::{self, SUPERVISOR_VARIABLE, Thread};
 
 /// Stack of a thread that starts a process and waits for its end, in bytes.
@@ -124,7 +126,24 @@ impl Children {
 
     fn start(self: &Arc<Self>, id: u64, start: Start, output: OwnedFd) {
         let identity = self.identity.clone();
-        self.start_by(id, move || spawn(start, output, &identity));
+        let neighbour = match &start.location {
+            Location::Namespace(Namespace::Of(neighbour)) => match self.folder_of(*neighbour) {
+                Ok(folder) => Some(folder),
+                Err(error) => return self.fail(id, error),
+            },
+            Location::Host { .. } | Location::Namespace(Namespace::Own(_)) => None,
+        };
+        self.start_by(id, move || spawn(&start, neighbour.as_ref(), output, &identity));
+    }
+
+    /// The folder in `/proc` of a process that runs, which is never that of another one.
+    fn folder_of(&self, id: u64) -> Result<OwnedFd> {
+        let processes = self.processes.lock();
+        let Some(Process::Running(leader)) = processes.get(&id) else {
+            return Err(Error::other("the container does not run"));
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(format!("/proc/{}", leader.as_raw_pid()), flags, Mode::empty())?)
     }
 
     /// Starts a process by a call that may take any time.
@@ -239,19 +258,14 @@ impl Process {
 }
 
 /// Starts a process, which leads a group. The disk may hold this up.
-fn spawn(start: Start, output: OwnedFd, identity: &str) -> Result<Child> {
-    let mut command = Command::new(start.program);
-    command
-        .arg0(start.name)
-        .args(start.args)
-        .env_clear()
-        .envs(start.environment)
-        .env(SUPERVISOR_VARIABLE, identity)
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    if let Some(directory) = start.directory {
+fn spawn(start: &Start, neighbour: Option<&OwnedFd>, output: OwnedFd, identity: &str) -> Result<Child> {
+    let Location::Host { program } = &start.location else {
+        return mounted::spawn(start, neighbour, output, identity);
+    };
+    let mut command = start.command(program);
+    command.env(SUPERVISOR_VARIABLE, identity).process_group(0);
+    command.stdout(output.try_clone()?).stderr(output);
+    if let Some(directory) = &start.directory {
         command.current_dir(directory);
     }
     command.spawn()
@@ -277,6 +291,7 @@ fn orphans(processes: &HashMap<u64, Process>) -> Vec<Pid> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
+    use std::process::{Command, Stdio};
     use std::sync::mpsc;
     use std::time::Instant;
 

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::io::{Error, IoSlice, IoSliceMut, Read as _, Result, Write as _};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -44,8 +46,6 @@ pub(super) enum Reply {
 /// A process to start.
 #[derive(Debug, Deserialize, Serialize)]
 pub(in crate::kubelet) struct Start {
-    /// The program file.
-    pub(in crate::kubelet) program: PathBuf,
     /// The program, as the container names it.
     pub(in crate::kubelet) name: String,
     /// Its arguments.
@@ -54,6 +54,49 @@ pub(in crate::kubelet) struct Start {
     pub(in crate::kubelet) environment: BTreeMap<String, String>,
     /// The working directory; `None` for that of the supervisor.
     pub(in crate::kubelet) directory: Option<PathBuf>,
+    /// Where it runs.
+    pub(in crate::kubelet) location: Location,
+}
+
+impl Start {
+    /// The command that runs this program file, with nothing to read.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.arg0(&self.name).args(&self.args).env_clear().envs(&self.environment).stdin(Stdio::null());
+        command
+    }
+}
+
+/// Where a process runs.
+#[derive(Debug, Deserialize, Serialize)]
+pub(in crate::kubelet) enum Location {
+    /// In the namespaces of the supervisor, where this is the program file.
+    Host {
+        /// The program file.
+        program: PathBuf,
+    },
+    /// In another mount namespace, where the program file is looked for.
+    Namespace(Namespace),
+}
+
+/// A mount namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(in crate::kubelet) enum Namespace {
+    /// A new one, with these mounts.
+    Own(Vec<Mount>),
+    /// The namespace of a process that runs, which was asked for under this id.
+    Of(u64),
+}
+
+/// A file or a folder that processes find at another path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(in crate::kubelet) struct Mount {
+    /// The file or the folder on the host.
+    pub(in crate::kubelet) source: PathBuf,
+    /// Where processes find it.
+    pub(in crate::kubelet) target: PathBuf,
+    /// Whether processes cannot write it.
+    pub(in crate::kubelet) read_only: bool,
 }
 
 /// How a process ended.
@@ -116,15 +159,7 @@ pub(super) async fn send_request(
     output: Option<OwnedFd>,
 ) -> Result<()> {
     let frame = encode(request)?;
-    let first = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        let output: Vec<_> = output.iter().map(|output| output.as_fd()).collect();
-        if !output.is_empty() {
-            beside.push(SendAncillaryMessage::ScmRights(&output));
-        }
-        Ok(sendmsg(socket, &[IoSlice::new(&frame)], &mut beside, SendFlags::NOSIGNAL)?)
-    };
+    let first = || send_beside(socket, &frame, output.as_ref());
     let mut sent = socket.async_io(Interest::WRITABLE, first).await?;
     while sent < frame.len() {
         match socket.try_write(&frame[sent..]) {
@@ -135,8 +170,35 @@ pub(super) async fn send_request(
     Ok(())
 }
 
+/// Sends the beginning of a message, with an open file beside it. Returns how much was sent.
+fn send_beside(socket: impl AsFd, frame: &[u8], file: Option<&OwnedFd>) -> Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let file: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
+    if !file.is_empty() {
+        beside.push(SendAncillaryMessage::ScmRights(&file));
+    }
+    Ok(sendmsg(socket, &[IoSlice::new(frame)], &mut beside, SendFlags::NOSIGNAL)?)
+}
+
+/// Sends a message from the supervisor to a process that it has started.
+pub(super) fn send_start(mut socket: &UnixStream, start: &Start, beside: Option<&OwnedFd>) -> Result<()> {
+    let frame = encode(start)?;
+    let sent = send_beside(socket, &frame, beside)?;
+    socket.write_all(&frame[sent..])
+}
+
+/// Receives a message at a process that the supervisor has started; `None` if that has ended.
+pub(super) fn receive_start(socket: &UnixStream) -> Result<Option<(Start, Option<OwnedFd>)>> {
+    receive(socket)
+}
+
 /// Receives a request at the supervisor; `None` if the cluster has ended.
-pub(super) fn receive_request(mut socket: &UnixStream) -> Result<Option<(Request, Option<OwnedFd>)>> {
+pub(super) fn receive_request(socket: &UnixStream) -> Result<Option<(Request, Option<OwnedFd>)>> {
+    receive(socket)
+}
+
+fn receive<T: DeserializeOwned>(mut socket: &UnixStream) -> Result<Option<(T, Option<OwnedFd>)>> {
     let mut length = [0; LENGTH];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
