@@ -23,6 +23,7 @@ mod controllers;
 mod credentials;
 mod data_dir;
 mod discovery;
+mod door;
 mod endpoint;
 mod entrance;
 mod error;
@@ -90,7 +91,7 @@ pub use store::DataDirError;
 pub use time::Clock;
 pub use tls::TlsError;
 
-use authentication::Authenticator;
+use authentication::{AccountKey, Authenticator};
 use authorization::Authorizer;
 use connections::Port;
 use controllers::SystemObjects;
@@ -112,8 +113,8 @@ pub struct ApiServerConfig {
     pub authentication: Authentication,
     /// Bounds of what clients can hold.
     pub limits: HttpLimits,
-    /// Access control by roles; without it, every client with the token may do everything. With it, the token
-    /// is an administrator's.
+    /// Users beside the owner of the token, who is an administrator, and the ServiceAccounts of the cluster. Roles say
+    /// what users and ServiceAccounts may do.
     pub rbac: Option<Rbac>,
     /// Whether the admission plugin OwnerReferencesPermissionEnforcement is on, which needs `rbac`. Then a
     /// user who changes owner references needs the right to delete the object. A user who sets
@@ -190,20 +191,21 @@ impl ApiServer {
         let store = open_store(config.data_dir.clone()).await?;
         // After the store, which checks that the directory is a data directory.
         let entrance = Entrance::open(&config, address)?;
-        let (users, denials) =
-            config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
-        let network = Network {
-            authenticator: Authenticator::new(entrance.owner, users)?,
-            names: entrance.names,
-            limits: config.limits,
+        let protects_owners = config.owner_references_permission_enforcement && config.rbac.is_some();
+        let (users, authorizer) = match config.rbac {
+            Some(rbac) => (rbac.users, Authorizer::new(rbac.denials)),
+            None => (BTreeMap::new(), Authorizer::of_accounts()),
         };
+        let network =
+            Network { authenticator: Authenticator::new(entrance.owner, users)?, limits: config.limits };
         let server = Arc::new(Server {
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
+            account_key: AccountKey::new(&entrance.account_secret),
             network: Some(network),
-            authorizer: denials.map(Authorizer::new),
-            protects_owners: config.owner_references_permission_enforcement,
+            authorizer: Some(authorizer),
+            protects_owners,
             inflight: config.max_inflight.map(Semaphore::new),
             audit: config.audit,
             ..Server::new(store, Arc::new(SystemClock), random)
@@ -235,8 +237,10 @@ impl ApiServer {
             stop: server.stop.clone(),
             tasks: tasks.clone(),
         };
-        let serving = Arc::clone(&server);
-        let handle = move |request, connection| self::http::handle(Arc::clone(&serving), request, connection);
+        let (serving, door) = (Arc::clone(&server), Arc::new(entrance.door));
+        let handle = move |request, connection| {
+            self::http::handle(Arc::clone(&serving), request, connection, Arc::clone(&door))
+        };
         let listener = tokio::spawn(port.serve(handle));
         Ok(Self { server, endpoint: entrance.endpoint, tasks, listener })
     }
