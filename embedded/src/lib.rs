@@ -38,6 +38,7 @@ mod object;
 mod open_files;
 mod patch;
 mod platform;
+mod pod_entrance;
 mod protobuf;
 mod resources;
 mod restarts;
@@ -80,6 +81,7 @@ pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use host_names::is_host;
 pub use http::BODY_LIMIT;
 pub use in_process::{InProcess, InProcessConfig, Snapshot};
+pub use pod_entrance::PodEntrance;
 pub use protobuf::{
     decode as decode_protobuf, decode_event as decode_watch_event, is_encoded as is_in_protobuf,
     write_event as encode_watch_event, write_list as encode_list,
@@ -169,6 +171,7 @@ impl Default for ApiServerConfig {
 pub struct ApiServer {
     server: Arc<Server>,
     endpoint: Endpoint,
+    pods: Option<PodEntrance>,
     tasks: TaskTracker,
     listener: JoinHandle<()>,
 }
@@ -242,7 +245,12 @@ impl ApiServer {
             self::http::handle(Arc::clone(&serving), request, connection, Arc::clone(&door))
         };
         let listener = tokio::spawn(port.serve(handle));
-        Ok(Self { server, endpoint: entrance.endpoint, tasks, listener })
+        let (endpoint, limits) = (entrance.endpoint, config.limits);
+        let way = |authority| {
+            PodEntrance::new(Arc::clone(&server), authority, endpoint.address(), limits, tasks.clone())
+        };
+        let pods = entrance.authority.map(way);
+        Ok(Self { server, endpoint, pods, tasks, listener })
     }
 
     /// The address, such as `http://127.0.0.1:34567`: in clear on loopback.
@@ -284,6 +292,11 @@ impl ApiServer {
 
     fn kubeconfig_of(&self, url: &str, token: Option<SecretString>) -> Kubeconfig {
         self.endpoint.kubeconfig(url, token)
+    }
+
+    /// The way of pods to this server, for a kubelet; `None` without TLS.
+    pub fn pod_entrance(&self) -> Option<PodEntrance> {
+        self.pods.clone()
     }
 
     /// The faults to inject.

@@ -33,6 +33,7 @@ mod restart_delays;
 mod runtime;
 mod scheduling;
 mod server;
+mod service_account;
 mod setup;
 mod status;
 mod stop;
@@ -40,6 +41,7 @@ mod stragglers;
 mod supervisor;
 #[cfg(test)]
 mod test_mounts;
+mod token_renewal;
 mod unverified_tls;
 mod volumes;
 mod worker;
@@ -65,6 +67,7 @@ use self::pod_folder::{PodFolder, PodFolders};
 use self::pulls::Unobserved;
 pub use self::pulls::{PullObserver, PullSize, PullStage};
 use self::server::LogServer;
+use self::service_account::Accounts;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{SUPERVISE, supervise};
@@ -72,6 +75,7 @@ use self::worker::Context;
 pub use self::workspace::Workspace;
 use crate::data_dir::ClaimError;
 use crate::open_files;
+use crate::pod_entrance::PodEntrance;
 
 /// The usual name of the Node.
 pub const NODE: &str = "yardmaster-local";
@@ -102,6 +106,8 @@ pub struct KubeletConfig {
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
+    /// The way of pods to the API server. Without one they get no tokens beside those that they ask for themselves.
+    pub api: Option<PodEntrance>,
     /// Where the data of PersistentVolumeClaims is.
     pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
@@ -120,6 +126,7 @@ impl Default for KubeletConfig {
             node_labels: BTreeMap::new(),
             mode: KubeletMode::default(),
             data_dir: None,
+            api: None,
             claims: Claims::default(),
             workspace: Workspace::default(),
             pulls: Arc::new(Unobserved),
@@ -195,6 +202,8 @@ impl Kubelet {
             client,
             node_name: config.node_name,
             mode: config.mode.clone(),
+            api: config.api,
+            accounts: Accounts::default(),
             claims: config.claims,
             workspace: config.workspace,
             pulls: config.pulls,

@@ -21,7 +21,7 @@ use super::status::Termination;
 use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
 use super::worker::Worker;
-use super::{KubeletMode, attend, images, refusals, volumes};
+use super::{KubeletMode, attend, images, refusals, service_account, volumes};
 
 /// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
@@ -101,7 +101,9 @@ async fn recipe(
     let image = images::provide(worker, engine, request, subject).await?;
     // A manifest for processes finds its volumes as these do.
     let mounted = container.volume_mounts.iter();
-    let given = mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
+    let mut given: Variables =
+        mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
+    given.extend(setup.api.map(service_account::variables).unwrap_or_default());
     let environment = environment::resolve(&worker.client, pod, container, given).await?;
     let termination_log = provide_message(&worker.folder, container).await?;
     engine.recipe(Ingredients {
@@ -150,6 +152,7 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     let directory = place.starts_in(container.working_dir.as_deref());
     given.extend(place.variables);
     given.extend(volumes::variables(&setup.volumes));
+    given.extend(setup.api.map(service_account::variables).unwrap_or_default());
     if !gpus.numbers().is_empty() {
         given.insert(VISIBLE_GPUS.into(), gpus.numbers().join(","));
     }
