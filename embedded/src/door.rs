@@ -2,7 +2,7 @@
 
 use crate::host_names::HostNames;
 
-/// What a port asks of requests.
+/// The conditions of a port.
 #[derive(Debug)]
 pub(crate) struct Door {
     /// The names that requests may be addressed to.
@@ -16,6 +16,6 @@ pub(crate) struct Door {
 pub(crate) enum Admits {
     /// The owner, users, ServiceAccounts, and requests without a token as far as they may be made.
     Everybody,
-    /// ServiceAccounts alone: the port is open to containers, and to whoever reaches their network.
+    /// ServiceAccounts alone, since all containers of a network reach the port.
     Accounts,
 }

@@ -1,8 +1,8 @@
 //! The way of pods to the API server: over TLS, with the tokens of their ServiceAccounts.
 //!
 //! Processes of this host take the port of all clients. The loopback address of a container is its own, so containers need a
-//! port at an address that this host has in their network. It is opened for the first of them. Whoever reaches that
-//! network reaches the port, too: it takes no other token, and no request without one.
+//! port at an address that this host has in their network. It is opened for the first of them. Other programs reach it,
+//! too, so it accepts no other token, and no request without one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,9 +27,9 @@ const BACKLOG: u32 = 1024;
 
 /// The way of pods to one API server. Copies share its ports.
 #[derive(Clone)]
-pub struct PodEntrance(Arc<Shared>);
+pub struct PodEntrance(Arc<Entrances>);
 
-struct Shared {
+struct Entrances {
     server: Arc<Server>,
     authority: CertificateAuthority,
     address: SocketAddr,
@@ -59,7 +59,7 @@ impl PodEntrance {
         limits: HttpLimits,
         tasks: TaskTracker,
     ) -> Self {
-        Self(Arc::new(Shared { server, authority, address, limits, tasks, ports: Mutex::default() }))
+        Self(Arc::new(Entrances { server, authority, address, limits, tasks, ports: Mutex::default() }))
     }
 
     /// The address for processes of this host.

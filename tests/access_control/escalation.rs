@@ -1,4 +1,4 @@
-//! Rights that nobody gives away who lacks them.
+//! Rights that a user cannot give away without having them.
 
 use super::*;
 

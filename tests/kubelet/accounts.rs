@@ -161,7 +161,7 @@ async fn a_pod_waits_for_its_account() {
     let cluster = Cluster::start().await;
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "default");
     create(&accounts, json!({"metadata": {"name": "late"}})).await;
-    // Nobody runs it before the account is gone.
+    // The gate holds it until the account is gone.
     let gate = json!([{"name": "example.com/gate"}]);
     let spec =
         json!({"serviceAccountName": "late", "schedulingGates": gate, "containers": [container("true")]});

@@ -1,5 +1,5 @@
-//! Roles and bindings that would give somebody a right which their author lacks are refused, as in Kubernetes. An author who
-//! has the verb `escalate` on the role may write it, and one who has `bind` may bind it.
+//! Admission of roles and bindings: refuses what gives a right that its author lacks, as in Kubernetes. An author with the
+//! verb `escalate` on a role may write it, and an author with `bind` may bind it.
 
 use serde_json::Value;
 
@@ -24,10 +24,10 @@ pub(super) fn admit(
     if old.is_some_and(|old| grants_as_before(old, new)) {
         return Ok(());
     }
-    let grant = Grant { server, authorizer, user, resource, object: new };
+    let write = RoleWrite { server, authorizer, user, resource, object: new };
     match resource.plural {
-        "roles" | "clusterroles" => grant.admit_role(old.is_some()),
-        "rolebindings" | "clusterrolebindings" => grant.admit_binding(),
+        "roles" | "clusterroles" => write.admit_role(old.is_some()),
+        "rolebindings" | "clusterrolebindings" => write.admit_binding(),
         _ => Ok(()),
     }
 }
@@ -47,7 +47,7 @@ fn grants_as_before(old: &Value, new: &Value) -> bool {
 }
 
 /// A role or a binding that a user writes.
-struct Grant<'a> {
+struct RoleWrite<'a> {
     server: &'a Server,
     authorizer: &'a Authorizer,
     user: &'a User,
@@ -55,7 +55,7 @@ struct Grant<'a> {
     object: &'a Value,
 }
 
-impl Grant<'_> {
+impl RoleWrite<'_> {
     fn admit_role(&self, exists: bool) -> Result<(), ApiError> {
         let name = if exists { meta(self.object, "name") } else { "" };
         if self.may("escalate", self.resource, name) {

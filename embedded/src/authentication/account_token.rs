@@ -35,7 +35,7 @@ pub(crate) struct AccountKey(hmac::Key);
 
 /// The claims of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Claims {
+pub(crate) struct TokenClaims {
     /// The audiences.
     pub(crate) aud: Vec<String>,
     /// The end, in seconds since 1970.
@@ -70,7 +70,7 @@ pub(crate) struct Bound {
     pub(crate) serviceaccount: Reference,
 }
 
-/// One object: names are reused, UIDs are not.
+/// A reference to one object: names are reused, UIDs are not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
     /// The name.
@@ -119,8 +119,8 @@ impl AccountKey {
     }
 
     /// The token with these claims.
-    pub(crate) fn sign(&self, claims: &Claims) -> String {
-        // Claims are texts and numbers, so they are JSON.
+    pub(crate) fn sign(&self, claims: &TokenClaims) -> String {
+        // TokenClaims are texts and numbers, so they are JSON.
         let claims = serde_json::to_vec(claims).unwrap_or_default();
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEADER), URL_SAFE_NO_PAD.encode(claims));
         let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&self.0, signed.as_bytes()));
@@ -153,7 +153,7 @@ impl AccountKey {
     }
 
     /// The claims of a token that this key has signed.
-    fn read(&self, token: &str) -> Option<Claims> {
+    fn read(&self, token: &str) -> Option<TokenClaims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -161,12 +161,12 @@ impl AccountKey {
         if URL_SAFE_NO_PAD.decode(header).ok()? != HEADER.as_bytes() {
             return None;
         }
-        let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+        let claims: TokenClaims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
         (claims.iss == ISSUER).then_some(claims)
     }
 }
 
-impl Claims {
+impl TokenClaims {
     fn check_time(&self, now: Timestamp) -> Result<(), InvalidAccountToken> {
         let now = now.as_second();
         if now.saturating_sub(LEEWAY) > self.exp {
@@ -227,9 +227,9 @@ mod tests {
         Timestamp::from_second(1_767_225_600).unwrap()
     }
 
-    fn claims() -> Claims {
+    fn claims() -> TokenClaims {
         let reference = |name: &str, uid: &str| Reference { name: name.into(), uid: uid.into() };
-        Claims {
+        TokenClaims {
             aud: vec![ISSUER.into(), "vault".into()],
             exp: now().as_second() + 600,
             iat: now().as_second(),
@@ -291,7 +291,7 @@ mod tests {
         };
         assert_eq!(audiences(&["vault", "others"]).unwrap(), ["vault"]);
         assert_eq!(audiences(&["others"]), Err(InvalidAccountToken::OtherAudience));
-        let for_vault = key("secret").sign(&Claims { aud: vec!["vault".into()], ..claims() });
+        let for_vault = key("secret").sign(&TokenClaims { aud: vec!["vault".into()], ..claims() });
         assert_eq!(verify(&for_vault, &store, 0), Err(InvalidAccountToken::OtherAudience));
     }
 
@@ -334,7 +334,7 @@ mod tests {
             assert!(verify(&token, &deleted, 90).is_ok(), "its deletion may not be known yet");
             assert_eq!(verify(&token, &deleted, 91), Err(refusal), "finalizers hold it");
         }
-        let unbound = Claims { bound: Bound { pod: None, ..claims().bound }, ..claims() };
+        let unbound = TokenClaims { bound: Bound { pod: None, ..claims().bound }, ..claims() };
         let without_pod = store(|plural, object| {
             if plural == PODS {
                 object["metadata"]["uid"] = "other".into();
@@ -357,7 +357,7 @@ mod tests {
         let other_header = format!("{}.{}", encode(r#"{"alg":"none"}"#), parts[1]);
         let signature = hmac::sign(&key("secret").0, other_header.as_bytes());
         let other_header = format!("{other_header}.{}", URL_SAFE_NO_PAD.encode(signature));
-        let other_issuer = key("secret").sign(&Claims { iss: "https://example.com".into(), ..claims() });
+        let other_issuer = key("secret").sign(&TokenClaims { iss: "https://example.com".into(), ..claims() });
         let not_claims = {
             let signed = format!("{}.{}", parts[0], encode("[]"));
             format!("{signed}.{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key("secret").0, signed.as_bytes())))

@@ -1,4 +1,4 @@
-//! Who sends a request: a user by bearer token, a ServiceAccount by a token of its own, or anybody.
+//! The sender of a request: a user by bearer token, a ServiceAccount by a token of its own, or anybody.
 
 mod account_token;
 mod token;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderMap, header};
 
 pub(crate) use self::account_token::{
-    Account, AccountKey, Bound, Claims, ISSUER, InvalidAccountToken, Reference,
+    Account, AccountKey, Bound, ISSUER, InvalidAccountToken, Reference, TokenClaims,
 };
 pub use self::token::{Token, TokenError};
 use crate::authorization::User;

@@ -67,7 +67,7 @@ impl Authorizer {
         Self { anonymous, denials, policy: Mutex::new(None) }
     }
 
-    /// The authorizer of a server that knows its owner and its ServiceAccounts, and nobody else.
+    /// The authorizer of a server whose only users are its owner and its ServiceAccounts.
     pub(crate) fn of_accounts() -> Self {
         Self { anonymous: None, denials: None, policy: Mutex::new(None) }
     }

@@ -25,8 +25,7 @@ pub(crate) enum Sender<'a> {
     User(&'a Arc<User>),
 }
 
-/// The user of a request, if the rights of the user allow it; `None` if no request needs a token, or if this one
-/// needs none.
+/// The user of a request, if the rights of the user allow it. A request that needs no token has no user.
 pub(super) fn admit(
     server: &Server,
     parts: &Parts,

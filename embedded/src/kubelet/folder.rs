@@ -126,7 +126,7 @@ impl Folder {
         let new = format!(".{}", uuid::Uuid::new_v4());
         let mut file = folder.create_file(&new)?;
         file.write_all(content)?;
-        // One who may not give the group away has not given it to the old file either.
+        // A process that may not change groups has not changed that of the old file either.
         match rustix::fs::fchown(&file, None, Some(Gid::from_raw(old.st_gid))) {
             Ok(()) | Err(Errno::PERM) => {}
             Err(error) => return Err(error.into()),

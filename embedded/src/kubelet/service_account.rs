@@ -1,9 +1,9 @@
-//! The access of pods to the API server by their ServiceAccounts, as Kubernetes gives it: variables with the address, and in each
-//! container a mount with a token, the certificate authority and the namespace.
+//! The access of pods to the API server by their ServiceAccounts, as Kubernetes gives it. Variables have the address, and a
+//! mount in each container has a token, the certificate authority and the namespace.
 //!
 //! In Kubernetes an admission plugin adds volume and mounts to the object. This kubelet adds them to its own view of a pod, when
-//! it begins with it. So the object stays as it was created: the answers of the API server are compared with those of one
-//! without the plugin, and a cluster without a kubelet has no use for the volume.
+//! it begins with it. So the object stays as it was created, and the answers of the API server can be compared with those of
+//! one without the plugin. Besides, a cluster without a kubelet has no use for the volume.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

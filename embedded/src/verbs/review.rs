@@ -11,7 +11,7 @@ use crate::exchange::request::Request;
 use crate::rules::{Cause, CauseReason};
 use crate::server::Server;
 
-/// An access review. If nobody needs a token, everything is allowed.
+/// An access review. If requests need no token, everything is allowed.
 pub(crate) fn access(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let (Some(authorizer), Some(own)) = (&server.authorizer, &request.user) else {
         return answer(request, |_| Ok(json!({"allowed": true})));

@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::admission::pods::DEFAULT_ACCOUNT;
-use crate::authentication::{Bound, Claims, ISSUER, Reference};
+use crate::authentication::{Bound, ISSUER, Reference, TokenClaims};
 use crate::error::ApiError;
 use crate::exchange::decode;
 use crate::exchange::reply::Reply;
@@ -44,7 +44,7 @@ pub(crate) fn create(server: &Server, request: &Request) -> Result<Reply, ApiErr
         None => (None, None),
     };
     let (now, audiences) = (server.now(), audiences(&spec));
-    let claims = Claims {
+    let claims = TokenClaims {
         aud: audiences.clone(),
         exp: now.as_second().saturating_add(seconds),
         iat: now.as_second(),
