@@ -115,8 +115,8 @@ pub struct ApiServerConfig {
     pub authentication: Authentication,
     /// Bounds of what clients can hold.
     pub limits: HttpLimits,
-    /// Users beside the owner of the token, who is an administrator, and the ServiceAccounts of the cluster. Roles say
-    /// what users and ServiceAccounts may do.
+    /// Users beside the owner of the token, who is an administrator, and the ServiceAccounts of the cluster.
+    /// Roles say what users and ServiceAccounts may do.
     pub rbac: Option<Rbac>,
     /// Whether the admission plugin OwnerReferencesPermissionEnforcement is on, which needs `rbac`. Then a
     /// user who changes owner references needs the right to delete the object. A user who sets

@@ -1,8 +1,8 @@
 //! The way of pods to the API server: over TLS, with the tokens of their ServiceAccounts.
 //!
-//! Processes of this host take the port of all clients. The loopback address of a container is its own, so containers need a
-//! port at an address that this host has in their network. It is opened for the first of them. Other programs reach it,
-//! too, so it accepts no other token, and no request without one.
+//! Processes of this host take the port of all clients. The loopback address of a container is its own, so
+//! containers need a port at an address that this host has in their network. It is opened for the first of
+//! them. Other programs reach it, too, so it accepts no other token, and no request without one.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -113,8 +113,8 @@ impl Server {
         self.account_key.verify(token, audiences, &self.store, self.now())
     }
 
-    /// Refuses a request that its user may not make. Without a user everything is allowed: for the server's own
-    /// components, and if requests need no token.
+    /// Refuses a request that its user may not make. Without a user everything is allowed: for the server's
+    /// own components, and if requests need no token.
     pub(crate) fn authorize(&self, user: Option<&User>, request: &Attributes) -> Result<(), ApiError> {
         let Some(reason) = self.refusal(user, request) else { return Ok(()) };
         let name = user.map(|user| user.name.as_str()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Admission of roles and bindings: refuses what gives a right that its author lacks, as in Kubernetes. An author with the
-//! verb `escalate` on a role may write it, and an author with `bind` may bind it.
+//! Admission of roles and bindings: refuses what gives a right that its author lacks, as in Kubernetes. An
+//! author with the verb `escalate` on a role may write it, and an author with `bind` may bind it.
 
 use serde_json::Value;
 

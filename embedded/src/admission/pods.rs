@@ -1,5 +1,5 @@
-//! Admission of pods: adds the priority of a class and the account of a token. Refuses a pod whose ServiceAccount does not
-//! exist.
+//! Admission of pods: adds the priority of a class and the account of a token. Refuses a pod whose
+//! ServiceAccount does not exist.
 
 use serde_json::Value;
 
@@ -57,8 +57,8 @@ fn value_of(server: &Server, class: &str) -> Option<i32> {
 
 /// Names the usual account in a pod that wants a token and names none.
 ///
-/// In Kubernetes every pod gets the name. Pods here are compared with those of an API server without that admission
-/// plugin. So only a pod that would be refused without the name gets it.
+/// In Kubernetes every pod gets the name. Pods here are compared with those of an API server without that
+/// admission plugin. So only a pod that would be refused without the name gets it.
 fn name_account(pod: &mut Value) {
     let spec = &mut pod["spec"];
     if !spec["serviceAccountName"].as_str().unwrap_or_default().is_empty() {

@@ -61,7 +61,8 @@ type Versions = [u64; TABLES.len()];
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
 impl Authorizer {
-    /// The authorizer of a server with users, which reports refusals; requests without a token have a user, too.
+    /// The authorizer of a server with users, which reports refusals; requests without a token have a user,
+    /// too.
     pub(crate) fn new(denials: Option<DenialSink>) -> Self {
         let anonymous = Some(Arc::new(User::anonymous()));
         Self { anonymous, denials, policy: Mutex::new(None) }

@@ -69,8 +69,8 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
     objects
 }
 
-/// The role with the rules that `view`, `edit` or `admin` collects from the start: those of Kubernetes about kinds that are
-/// served here.
+/// The role with the rules that `view`, `edit` or `admin` collects from the start: those of Kubernetes about
+/// kinds that are served here.
 fn collected(by: &str) -> (&'static str, Value) {
     let (read, write) =
         (&["get", "list", "watch"][..], &["create", "delete", "deletecollection", "patch", "update"][..]);

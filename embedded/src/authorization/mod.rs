@@ -10,11 +10,11 @@
 //! | `defaults` | the roles and bindings of a new cluster |
 //! | `authorizer` | the policy as the store has it now, and a record of refusals |
 //!
-//! All but `authorizer` are pure functions. Requests of the server's owner skip them. As in Kubernetes, rights only add up: no
-//! rule takes a right away.
+//! All but `authorizer` are pure functions. Requests of the server's owner skip them. As in Kubernetes,
+//! rights only add up: no rule takes a right away.
 //!
-//! In one thing this differs from a real cluster. The rules of an aggregated ClusterRole are collected when they are
-//! evaluated, and are not written into the ClusterRole.
+//! In one thing this differs from a real cluster. The rules of an aggregated ClusterRole are collected when
+//! they are evaluated, and are not written into the ClusterRole.
 
 mod attributes;
 mod authorizer;

@@ -1,4 +1,5 @@
-//! The sender of a request, and whether its rights allow the request. Only this module authenticates requests.
+//! The sender of a request, and whether its rights allow the request. Only this module authenticates
+//! requests.
 
 use std::sync::Arc;
 

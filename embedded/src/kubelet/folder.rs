@@ -108,8 +108,8 @@ impl Folder {
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
-    /// Puts other content into the place of a file at a path below this folder. A reader sees the old content or the new
-    /// one, and both files have the same mode and group.
+    /// Puts other content into the place of a file at a path below this folder. A reader sees the old content
+    /// or the new one, and both files have the same mode and group.
     ///
     /// # Errors
     ///

@@ -106,7 +106,8 @@ pub struct KubeletConfig {
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
-    /// The way of pods to the API server. Without one they get no tokens beside those that they ask for themselves.
+    /// The way of pods to the API server. Without one they get no tokens beside those that they ask for
+    /// themselves.
     pub api: Option<PodEntrance>,
     /// Where the data of PersistentVolumeClaims is.
     pub claims: Claims,

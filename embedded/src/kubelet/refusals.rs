@@ -148,8 +148,8 @@ fn is_found(spec: &PodSpec, mount: &VolumeMount) -> bool {
 }
 
 /// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
-/// the volume is a path of this host that has the same name in the container. The token of its account is no reason:
-/// every pod has it, and few use it.
+/// the volume is a path of this host that has the same name in the container. The token of its account is no
+/// reason: every pod has it, and few use it.
 fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
     let variable = volumes::variable(&mount.name);
     if is_found(spec, mount) || uses(container, &variable) || mount.mount_path == service_account::PATH {

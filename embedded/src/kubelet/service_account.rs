@@ -1,9 +1,10 @@
-//! The access of pods to the API server by their ServiceAccounts, as Kubernetes gives it. Variables have the address, and a
-//! mount in each container has a token, the certificate authority and the namespace.
+//! The access of pods to the API server by their ServiceAccounts, as Kubernetes gives it. Variables have the
+//! address, and a mount in each container has a token, the certificate authority and the namespace.
 //!
-//! In Kubernetes an admission plugin adds volume and mounts to the object. This kubelet adds them to its own view of a pod, when
-//! it begins with it. So the object stays as it was created, and the answers of the API server can be compared with those of
-//! one without the plugin. Besides, a cluster without a kubelet has no use for the volume.
+//! In Kubernetes an admission plugin adds volume and mounts to the object. This kubelet adds them to its own
+//! view of a pod, when it begins with it. So the object stays as it was created, and the answers of the API
+//! server can be compared with those of one without the plugin. Besides, a cluster without a kubelet has no
+//! use for the volume.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,8 +24,8 @@ use super::worker::Context;
 use crate::controllers::ROOT_CERTIFICATES;
 use crate::pod_entrance::PodEntrance;
 
-/// The volume. Kubernetes ends its name with random letters. Here processes find it by a variable, whose name is the
-/// same for each pod.
+/// The volume. Kubernetes ends its name with random letters. Here processes find it by a variable, whose name
+/// is the same for each pod.
 const VOLUME: &str = "kube-api-access";
 /// The path at which clients look for it.
 pub(super) const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

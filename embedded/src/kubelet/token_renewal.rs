@@ -14,8 +14,8 @@ const LONGEST_USE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time between attempts to replace a token.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Replaces the tokens in the volumes of a pod, as long as it runs. Containers that mount a volume by `subPath` do not
-/// see that, as in Kubernetes.
+/// Replaces the tokens in the volumes of a pod, as long as it runs. Containers that mount a volume by
+/// `subPath` do not see that, as in Kubernetes.
 pub(super) async fn renew(worker: &Worker) -> Infallible {
     let tokens: Vec<_> = worker.pod.spec.volumes.iter().flat_map(tokens).collect();
     let renewals = tokens

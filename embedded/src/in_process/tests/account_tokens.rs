@@ -159,7 +159,8 @@ async fn a_request_for_a_token_is_checked() {
     assert!(issue(&client, json!({"boundObjectRef": bound_to(&uid)})).await["status"]["token"].is_string());
 }
 
-/// The API server refuses a token in a pod that names no account. Its admission of ServiceAccounts names one first.
+/// The API server refuses a token in a pod that names no account. Its admission of ServiceAccounts names one
+/// first.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_wants_a_token_names_its_account() {
     let client = Client::new(7);

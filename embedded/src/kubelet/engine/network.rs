@@ -71,9 +71,9 @@ impl Engine {
         Ok(Network { name, aliases })
     }
 
-    /// The address that this host has in a network: in that of a pod, or in the usual one. Returns nothing if containers do not
-    /// reach this host. An engine without root has its networks in a namespace of its own, and some engines are in a virtual
-    /// machine.
+    /// The address that this host has in a network: in that of a pod, or in the usual one. Returns nothing if
+    /// containers do not reach this host. An engine without root has its networks in a namespace of its own,
+    /// and some engines are in a virtual machine.
     pub(in crate::kubelet) async fn host_in(&self, network: Option<&Network>) -> Option<IpAddr> {
         if !self.0.is_of_host {
             return None;
