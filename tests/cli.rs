@@ -162,9 +162,9 @@ fn jobs_that_cannot_run_on_this_machine_are_refused_before_the_start() {
             "spec.template.spec.securityContext.runAsUser: ",
         ),
         (
-            "token.yaml",
-            &pod("volumes: [{name: t, projected: {sources: [{serviceAccountToken: {path: t}}]}}]"),
-            "volumes[0].projected.sources[0].serviceAccountToken: ",
+            "bundle.yaml",
+            &pod("volumes: [{name: t, projected: {sources: [{clusterTrustBundle: {name: b, path: t}}]}}]"),
+            "volumes[0].projected.sources[0].clusterTrustBundle: ",
         ),
         ("helm.yaml", &format!("{{{{- if .Values.on }}}}\n{JOB}{{{{- end }}}}\n"), "helm template"),
     ] {

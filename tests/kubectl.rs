@@ -353,3 +353,33 @@ async fn explain_discovery_and_validation_work() {
     assert!(honest.contains("does not implement"), "{honest}");
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_have_tokens() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let token = cluster.kubectl("create token default --duration 10m --audience vault").await;
+    let claims = token.trim().split('.').nth(1).unwrap();
+    use base64::Engine as _;
+    let claims = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(claims).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    assert_eq!(
+        (&claims["aud"], claims["exp"].as_i64()),
+        (&json!(["vault"]), claims["iat"].as_i64().map(|at| at + 600))
+    );
+    let refused = cluster.fails("create token default --duration 9m").await;
+    assert!(refused.contains("may not specify a duration less than 10 minutes"), "{refused}");
+
+    let kubeconfig = cluster.server.secure_kubeconfig();
+    let (mut of_account, token) = (kubeconfig, cluster.kubectl("create token default").await);
+    of_account.auth_infos[0].auth_info.as_mut().unwrap().token = Some(token.trim().to_owned().into());
+    let file = cluster.home.path().join("account");
+    std::fs::write(&file, serde_saphyr::to_string(&of_account).unwrap()).unwrap();
+    let as_account = format!("--kubeconfig {}", path_text(&file));
+    let who = cluster.kubectl(&format!("{as_account} auth whoami")).await;
+    assert!(who.contains("system:serviceaccount:default:default"), "{who}");
+    let refused = cluster.fails(&format!("{as_account} get pods")).await;
+    assert!(refused.contains("cannot list resource \"pods\""), "{refused}");
+    cluster.kubectl("create rolebinding view --clusterrole view --serviceaccount default:default").await;
+    cluster.kubectl(&format!("{as_account} get pods")).await;
+    cluster.stop().await;
+}

@@ -61,12 +61,21 @@ impl Credentials {
 
     /// The owner's token, which is made if there is none.
     pub(crate) fn token(&self) -> Result<Token, CredentialsError> {
-        const NAME: &str = "token";
-        if let Some(text) = self.read(NAME)? {
-            return Token::new(&text).map_err(|source| CredentialsError { file: self.0.join(NAME), source });
+        self.kept("token")
+    }
+
+    /// The secret by which the tokens of ServiceAccounts are signed, which is made if there is none.
+    pub(crate) fn account_secret(&self) -> Result<Token, CredentialsError> {
+        self.kept("service-account.key")
+    }
+
+    /// A random text that the server keeps in a file.
+    fn kept(&self, name: &str) -> Result<Token, CredentialsError> {
+        if let Some(text) = self.read(name)? {
+            return Token::new(&text).map_err(|source| CredentialsError { file: self.0.join(name), source });
         }
         let token = Token::random();
-        self.write(NAME, token.expose())?;
+        self.write(name, token.expose())?;
         Ok(token)
     }
 }

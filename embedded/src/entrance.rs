@@ -9,6 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::authentication::{Authentication, Token};
 use crate::connections::Transport;
 use crate::credentials::Credentials;
+use crate::door::{Admits, Door};
 use crate::endpoint::Endpoint;
 use crate::host_names::HostNames;
 use crate::tls::CertificateAuthority;
@@ -16,14 +17,18 @@ use crate::{ApiServerConfig, EmbeddedError};
 
 /// The entrance of one server.
 pub(crate) struct Entrance {
-    /// The names that requests may be addressed to.
-    pub(crate) names: HostNames,
+    /// The names of the port, and the senders that it admits.
+    pub(crate) door: Door,
     /// The protocols that the server accepts.
     pub(crate) transport: Transport,
     /// Where and how clients reach the server.
     pub(crate) endpoint: Endpoint,
+    /// The authority that vouches for the server; `None` without TLS.
+    pub(crate) authority: Option<CertificateAuthority>,
     /// The owner's token; `None` if requests need no token.
     pub(crate) owner: Option<Token>,
+    /// The secret by which the tokens of ServiceAccounts are signed.
+    pub(crate) account_secret: Token,
 }
 
 impl Entrance {
@@ -46,13 +51,19 @@ impl Entrance {
         let in_clear = !matches!(transport, Transport::Tls(_));
         let endpoint = Endpoint::new(address, &names, authority.as_ref(), in_clear);
         let unusable = EmbeddedError::Listen { address, source: ErrorKind::InvalidInput.into() };
+        let account_secret = match &credentials {
+            Some(credentials) => credentials.account_secret()?,
+            None => Token::random(),
+        };
         let owner = match (&config.authentication, &credentials) {
             (Authentication::Anonymous, _) => None,
             (Authentication::Token(token), _) => Some(token.clone()),
             (Authentication::Generated, Some(credentials)) => Some(credentials.token()?),
             (Authentication::Generated, None) => Some(Token::random()),
         };
-        Ok(Self { names, transport, endpoint: endpoint.ok_or(unusable)?, owner })
+        let door = Door { names, admits: Admits::Everybody };
+        let endpoint = endpoint.ok_or(unusable)?;
+        Ok(Self { door, transport, endpoint, authority, owner, account_secret })
     }
 }
 

@@ -18,7 +18,7 @@ impl HostNames {
         names.addresses.extend([IpAddr::from([127, 0, 0, 1]), std::net::Ipv6Addr::LOCALHOST.into()]);
         if address.is_unspecified() {
             names.addresses.extend(interfaces());
-        } else if !address.is_loopback() {
+        } else if !names.addresses.contains(&address) {
             names.addresses.push(address);
         }
         if !address.is_loopback()
@@ -76,7 +76,7 @@ fn is_name(text: &str) -> bool {
 
 /// The addresses of this machine's interfaces, except loopback. Addresses that need a zone are left out,
 /// since no certificate can hold them.
-fn interfaces() -> Vec<IpAddr> {
+pub(crate) fn interfaces() -> Vec<IpAddr> {
     let all = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
     let mut addresses: Vec<IpAddr> = all
         .filter_map(|address| {

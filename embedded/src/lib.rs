@@ -23,6 +23,7 @@ mod controllers;
 mod credentials;
 mod data_dir;
 mod discovery;
+mod door;
 mod endpoint;
 mod entrance;
 mod error;
@@ -37,6 +38,7 @@ mod object;
 mod open_files;
 mod patch;
 mod platform;
+mod pod_entrance;
 mod protobuf;
 mod resources;
 mod restarts;
@@ -79,6 +81,7 @@ pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use host_names::is_host;
 pub use http::BODY_LIMIT;
 pub use in_process::{InProcess, InProcessConfig, Snapshot};
+pub use pod_entrance::PodEntrance;
 pub use protobuf::{
     decode as decode_protobuf, decode_event as decode_watch_event, is_encoded as is_in_protobuf,
     write_event as encode_watch_event, write_list as encode_list,
@@ -90,7 +93,7 @@ pub use store::DataDirError;
 pub use time::Clock;
 pub use tls::TlsError;
 
-use authentication::Authenticator;
+use authentication::{AccountKey, Authenticator};
 use authorization::Authorizer;
 use connections::Port;
 use controllers::SystemObjects;
@@ -112,8 +115,8 @@ pub struct ApiServerConfig {
     pub authentication: Authentication,
     /// Bounds of what clients can hold.
     pub limits: HttpLimits,
-    /// Access control by roles; without it, every client with the token may do everything. With it, the token
-    /// is an administrator's.
+    /// Users beside the owner of the token, who is an administrator, and the ServiceAccounts of the cluster.
+    /// Roles say what users and ServiceAccounts may do.
     pub rbac: Option<Rbac>,
     /// Whether the admission plugin OwnerReferencesPermissionEnforcement is on, which needs `rbac`. Then a
     /// user who changes owner references needs the right to delete the object. A user who sets
@@ -168,6 +171,7 @@ impl Default for ApiServerConfig {
 pub struct ApiServer {
     server: Arc<Server>,
     endpoint: Endpoint,
+    pods: Option<PodEntrance>,
     tasks: TaskTracker,
     listener: JoinHandle<()>,
 }
@@ -190,20 +194,21 @@ impl ApiServer {
         let store = open_store(config.data_dir.clone()).await?;
         // After the store, which checks that the directory is a data directory.
         let entrance = Entrance::open(&config, address)?;
-        let (users, denials) =
-            config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
-        let network = Network {
-            authenticator: Authenticator::new(entrance.owner, users)?,
-            names: entrance.names,
-            limits: config.limits,
+        let protects_owners = config.owner_references_permission_enforcement && config.rbac.is_some();
+        let (users, authorizer) = match config.rbac {
+            Some(rbac) => (rbac.users, Authorizer::new(rbac.denials)),
+            None => (BTreeMap::new(), Authorizer::of_accounts()),
         };
+        let network =
+            Network { authenticator: Authenticator::new(entrance.owner, users)?, limits: config.limits };
         let server = Arc::new(Server {
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
+            account_key: AccountKey::new(&entrance.account_secret),
             network: Some(network),
-            authorizer: denials.map(Authorizer::new),
-            protects_owners: config.owner_references_permission_enforcement,
+            authorizer: Some(authorizer),
+            protects_owners,
             inflight: config.max_inflight.map(Semaphore::new),
             audit: config.audit,
             ..Server::new(store, Arc::new(SystemClock), random)
@@ -235,10 +240,17 @@ impl ApiServer {
             stop: server.stop.clone(),
             tasks: tasks.clone(),
         };
-        let serving = Arc::clone(&server);
-        let handle = move |request, connection| self::http::handle(Arc::clone(&serving), request, connection);
+        let (serving, door) = (Arc::clone(&server), Arc::new(entrance.door));
+        let handle = move |request, connection| {
+            self::http::handle(Arc::clone(&serving), request, connection, Arc::clone(&door))
+        };
         let listener = tokio::spawn(port.serve(handle));
-        Ok(Self { server, endpoint: entrance.endpoint, tasks, listener })
+        let (endpoint, limits) = (entrance.endpoint, config.limits);
+        let way = |authority| {
+            PodEntrance::new(Arc::clone(&server), authority, endpoint.address(), limits, tasks.clone())
+        };
+        let pods = entrance.authority.map(way);
+        Ok(Self { server, endpoint, pods, tasks, listener })
     }
 
     /// The address, such as `http://127.0.0.1:34567`: in clear on loopback.
@@ -280,6 +292,11 @@ impl ApiServer {
 
     fn kubeconfig_of(&self, url: &str, token: Option<SecretString>) -> Kubeconfig {
         self.endpoint.kubeconfig(url, token)
+    }
+
+    /// The way of pods to this server, for a kubelet; `None` without TLS.
+    pub fn pod_entrance(&self) -> Option<PodEntrance> {
+        self.pods.clone()
     }
 
     /// The faults to inject.

@@ -13,13 +13,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditSink;
-use super::authentication::Authenticator;
+use super::authentication::{Account, AccountKey, Authenticator, InvalidAccountToken, Token};
 use super::authorization::{Attributes, Authorizer, Target, User};
 use super::connections::HttpLimits;
 use super::error::ApiError;
 use super::exchange::openapi::Documents;
 use super::faults::Faults;
-use super::host_names::HostNames;
 use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};
@@ -29,8 +28,6 @@ use super::time::Clock;
 pub(crate) struct Network {
     /// Finds the user of a request.
     pub(crate) authenticator: Authenticator,
-    /// The names that requests may be addressed to.
-    pub(crate) names: HostNames,
     /// Bounds of what clients can hold.
     pub(crate) limits: HttpLimits,
 }
@@ -47,9 +44,11 @@ pub(crate) struct Server {
     pub(crate) git_version: Option<String>,
     /// The time of day.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The key of the tokens of ServiceAccounts.
+    pub(crate) account_key: AccountKey,
     /// The network; `None` if requests only come from this process.
     pub(crate) network: Option<Network>,
-    /// Access control, if it is on.
+    /// The rights of users; `None` if every request is an administrator's.
     pub(crate) authorizer: Option<Authorizer>,
     /// Whether changes of owner references need rights on the object and its owner
     /// (OwnerReferencesPermissionEnforcement).
@@ -85,6 +84,7 @@ impl Server {
             track_managed_fields: true,
             git_version: None,
             clock,
+            account_key: AccountKey::new(&Token::random()),
             network: None,
             authorizer: None,
             protects_owners: false,
@@ -108,8 +108,13 @@ impl Server {
         self.gates.get(name).copied().unwrap_or_else(|| DEFAULT_ON.contains(&name))
     }
 
-    /// Refuses a request that its user may not make. Without access control, and for the server's own
-    /// components, there is no user, and everything is allowed.
+    /// The account of a token that is valid now for one of these audiences.
+    pub(crate) fn account(&self, token: &str, audiences: &[&str]) -> Result<Account, InvalidAccountToken> {
+        self.account_key.verify(token, audiences, &self.store, self.now())
+    }
+
+    /// Refuses a request that its user may not make. Without a user everything is allowed: for the server's
+    /// own components, and if requests need no token.
     pub(crate) fn authorize(&self, user: Option<&User>, request: &Attributes) -> Result<(), ApiError> {
         let Some(reason) = self.refusal(user, request) else { return Ok(()) };
         let name = user.map(|user| user.name.as_str()).unwrap_or_default();

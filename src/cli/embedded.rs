@@ -76,7 +76,7 @@ impl EmbeddedCluster {
         }
         let client = kube::Client::try_from(config)?;
         let data_dir = Some(directory.path().join("pods"));
-        let kubelet = KubeletConfig { data_dir, claims: claims(), ..kubelet };
+        let kubelet = KubeletConfig { data_dir, api: server.pod_entrance(), claims: claims(), ..kubelet };
         let kubelet = Kubelet::start(client.clone(), kubelet).await?;
         Ok(Self { kubelet, controllers, server, client, directory })
     }

@@ -1,6 +1,7 @@
 //! The local kubelet runs pods as containers of a real engine: Podman. Nothing is left of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod accounts;
 #[path = "../binary/mod.rs"]
 mod binary;
 mod commands;
@@ -44,7 +45,7 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let config = KubeletConfig { mode, ..KubeletConfig::default() };
+        let config = KubeletConfig { mode, api: server.pod_entrance(), ..KubeletConfig::default() };
         let kubelet = Kubelet::start(client.clone(), config).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Some(Self { server, kubelet, client, pods })

@@ -1,6 +1,7 @@
 //! The local kubelet runs pods as processes of this host. No process outlives its pod.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod accounts;
 mod ends;
 mod logs;
 mod mounts;
@@ -52,7 +53,8 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet = Kubelet::start(client.clone(), kubelet).await.unwrap();
+        let config = KubeletConfig { mode, api: server.pod_entrance(), ..with_processes() };
+        let kubelet = Kubelet::start(client.clone(), config).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Self { server, kubelet, client, pods, directory: tempfile::tempdir().unwrap() }
     }

@@ -17,6 +17,8 @@ use crate::collector::Collector;
 
 /// A part of each secret.
 const PLANTED: &str = "p1anted";
+/// The beginning of each token of a ServiceAccount.
+const ACCOUNT_TOKEN: &str = "eyJhbGciOi";
 
 /// A command whose both outputs go to a file.
 fn logged(command: &mut Command, log: &Path) -> Background {
@@ -30,7 +32,7 @@ fn text(file: &Path) -> String {
 
 /// The lines with a secret.
 fn leaks(text: &str) -> Vec<&str> {
-    text.lines().filter(|line| line.contains(PLANTED)).collect()
+    text.lines().filter(|line| line.contains(PLANTED) || line.contains(ACCOUNT_TOKEN)).collect()
 }
 
 /// The rest of the first line after a text, once a log has such a line.
@@ -66,7 +68,8 @@ async fn run_job_with_secret(kubeconfig: &Path) {
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(client.clone());
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     let container = json!({
-        "name": "main", "image": "i", "command": ["sh", "-c", "test -n \"$K\" && sleep 1; true"],
+        "name": "main", "image": "i",
+        "command": ["sh", "-c", "test -n \"$K\" && test -s $YARDMASTER_VOLUME_KUBE_API_ACCESS/token && sleep 1"],
         "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
     });
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});

@@ -1,5 +1,6 @@
 //! Admission: completes a new object from other objects of the cluster, and checks it against them.
 
+mod escalation;
 mod gang;
 mod limit_ranges;
 pub(crate) mod namespaces;
@@ -34,6 +35,7 @@ pub(crate) fn admit(
     writer: Writer<'_>,
 ) -> Result<(), ApiError> {
     owner_references::admit(server, writer.user, resource, Subresource::Main, None, object)?;
+    escalation::admit(server, writer.user, resource, None, object)?;
     match resource.plural {
         "pods" => {
             limit_ranges::admit(server, resource, object)?;
@@ -55,6 +57,7 @@ pub(crate) fn admit_update(
     writer: Writer<'_>,
 ) -> Result<(), ApiError> {
     owner_references::admit(server, writer.user, resource, subresource, Some(old), new)?;
+    escalation::admit(server, writer.user, resource, Some(old), new)?;
     gang::admit_update(server, resource, old, new)?;
     limit_ranges::admit_update(server, resource, subresource, old, new)
 }

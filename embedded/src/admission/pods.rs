@@ -1,4 +1,5 @@
-//! Admission of pods: adds the priority of a class, and refuses a pod whose ServiceAccount does not exist.
+//! Admission of pods: adds the priority of a class and the account of a token. Refuses a pod whose
+//! ServiceAccount does not exist.
 
 use serde_json::Value;
 
@@ -11,10 +12,11 @@ use crate::server::Server;
 const SYSTEM_CLASSES: [(&str, i32); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 /// The ServiceAccount that each namespace gets. Pods may be created before it exists.
-const DEFAULT_ACCOUNT: &str = "default";
+pub(crate) const DEFAULT_ACCOUNT: &str = "default";
 
 /// Completes a new pod, which may not have its name yet.
 pub(super) fn complete(server: &Server, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
+    name_account(pod);
     account(server, resource, pod)?;
     let mut class = pod["spec"]["priorityClassName"].as_str().unwrap_or_default().to_owned();
     if class.is_empty() {
@@ -51,6 +53,24 @@ fn value_of(server: &Server, class: &str) -> Option<i32> {
     let classes = resources::stored("priorityclasses")?;
     let found = server.table(classes).get(&object::key(None, class))?;
     found.decode(classes)["value"].as_i64().and_then(|value| i32::try_from(value).ok())
+}
+
+/// Names the usual account in a pod that wants a token and names none.
+///
+/// In Kubernetes every pod gets the name. Pods here are compared with those of an API server without that
+/// admission plugin. So only a pod that would be refused without the name gets it.
+fn name_account(pod: &mut Value) {
+    let spec = &mut pod["spec"];
+    if !spec["serviceAccountName"].as_str().unwrap_or_default().is_empty() {
+        return;
+    }
+    let volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mut sources =
+        volumes.flat_map(|volume| volume["projected"]["sources"].as_array().into_iter().flatten());
+    if sources.any(|source| !source["serviceAccountToken"].is_null()) {
+        spec["serviceAccountName"] = DEFAULT_ACCOUNT.into();
+        spec["serviceAccount"] = DEFAULT_ACCOUNT.into();
+    }
 }
 
 fn account(server: &Server, resource: &Resource, pod: &Value) -> Result<(), ApiError> {

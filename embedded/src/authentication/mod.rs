@@ -1,5 +1,6 @@
-//! Who sends a request: a user by bearer token, or anybody.
+//! The sender of a request: a user by bearer token, a ServiceAccount by a token of its own, or anybody.
 
+mod account_token;
 mod token;
 
 use std::collections::BTreeMap;
@@ -7,6 +8,9 @@ use std::sync::Arc;
 
 use http::{HeaderMap, header};
 
+pub(crate) use self::account_token::{
+    Account, AccountKey, Bound, ISSUER, InvalidAccountToken, Reference, TokenClaims,
+};
 pub use self::token::{Token, TokenError};
 use crate::authorization::User;
 
@@ -25,11 +29,7 @@ pub enum Authentication {
     Anonymous,
 }
 
-/// The token of a request is nobody's.
-#[derive(Debug)]
-pub(crate) struct InvalidToken;
-
-/// All tokens of a server.
+/// The tokens of a server that outlive all objects.
 pub(crate) struct Authenticator {
     /// The token of the server's owner; `None` if nobody needs one.
     owner: Option<Token>,
@@ -65,14 +65,9 @@ impl Authenticator {
         &self.kubelet_client
     }
 
-    /// The user whose token is among the headers; `None` without a token.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Arc<User>>, InvalidToken> {
-        // Where nobody has a token, none is wrong.
-        if self.owner.is_none() && self.users.is_empty() {
-            return Ok(None);
-        }
-        let Some(sent) = bearer_token(headers) else { return Ok(None) };
-        self.user(sent).map(Some).ok_or(InvalidToken)
+    /// Whether any user has a token. Where none has, none is wrong.
+    pub(crate) fn has_users(&self) -> bool {
+        self.owner.is_some() || !self.users.is_empty()
     }
 
     /// The user that a token review names.
@@ -83,7 +78,8 @@ impl Authenticator {
         self.user(sent)
     }
 
-    fn user(&self, sent: &str) -> Option<Arc<User>> {
+    /// The user of a token.
+    pub(crate) fn user(&self, sent: &str) -> Option<Arc<User>> {
         let owner = self.owner.iter().map(|token| (token, &self.administrator));
         let users = self.users.iter().map(|(token, user)| (token, user));
         owner.chain(users).find(|(token, _)| token.is(sent)).map(|(_, user)| Arc::clone(user))
@@ -122,20 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_token_is_worse_than_none() {
+    fn each_token_is_of_one_user() {
         let owner = Token::random();
         let users = BTreeMap::from([("j".to_owned(), User::new("jane", &[]))]);
         let all = Authenticator::new(Some(owner.clone()), users).unwrap();
-        let name = |authorization: &str| {
-            all.authenticate(&headers(authorization)).map(|user| user.map(|user| user.name.clone()))
-        };
-        assert!(all.authenticate(&HeaderMap::new()).unwrap().is_none());
-        assert_eq!(name("Bearer j").unwrap().as_deref(), Some("jane"));
-        assert_eq!(name(&format!("Bearer {}", owner.expose())).unwrap().as_deref(), Some("kubernetes-admin"));
-        assert!(name("Bearer k").is_err());
+        let name = |token: &str| all.user(token).map(|user| user.name.clone());
+        assert_eq!(name("j").as_deref(), Some("jane"));
+        assert_eq!(name(owner.expose()).as_deref(), Some("kubernetes-admin"));
+        assert_eq!(name("k"), None);
         // The token for kubelets opens nothing here.
         let for_kubelets = all.kubelet_client().expose().to_owned();
-        assert!(name(&format!("Bearer {for_kubelets}")).is_err());
+        assert_eq!(name(&for_kubelets), None);
         assert_eq!(all.review(&for_kubelets).unwrap().name, KUBELET_CLIENT);
     }
 }

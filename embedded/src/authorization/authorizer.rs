@@ -1,6 +1,6 @@
 //! The policy as the store has it now, and a record of refusals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,15 +9,18 @@ use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::attributes::Attributes;
+use super::escalation::lacking;
 use super::policy::{Decision, Objects, Policy};
+use super::rule::Rule;
 use super::user::User;
+use crate::object::meta;
 use crate::resources;
 use crate::store::Store;
 
 /// Receives the refusals of one server.
 pub type DenialSink = UnboundedSender<Denial>;
 
-/// Access control by roles.
+/// Users beside the owner and the ServiceAccounts of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Rbac {
     /// The users by bearer token. The owner's token is an administrator's, and a request without a token is of
@@ -47,7 +50,7 @@ pub(crate) struct Access {
 
 /// Decides by the roles and bindings in the store.
 pub(crate) struct Authorizer {
-    anonymous: Arc<User>,
+    anonymous: Option<Arc<User>>,
     denials: Option<DenialSink>,
     policy: Mutex<Option<(Versions, Arc<Policy>)>>,
 }
@@ -58,14 +61,21 @@ type Versions = [u64; TABLES.len()];
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
 impl Authorizer {
-    /// An authorizer that reports refusals.
+    /// The authorizer of a server with users, which reports refusals; requests without a token have a user,
+    /// too.
     pub(crate) fn new(denials: Option<DenialSink>) -> Self {
-        Self { anonymous: Arc::new(User::anonymous()), denials, policy: Mutex::new(None) }
+        let anonymous = Some(Arc::new(User::anonymous()));
+        Self { anonymous, denials, policy: Mutex::new(None) }
     }
 
-    /// The user of requests without a token.
-    pub(crate) fn anonymous(&self) -> Arc<User> {
-        Arc::clone(&self.anonymous)
+    /// The authorizer of a server whose only users are its owner and its ServiceAccounts.
+    pub(crate) fn of_accounts() -> Self {
+        Self { anonymous: None, denials: None, policy: Mutex::new(None) }
+    }
+
+    /// The user of requests without a token, if they may be made at all.
+    pub(crate) fn anonymous(&self) -> Option<Arc<User>> {
+        self.anonymous.clone()
     }
 
     /// Whether a user may do something.
@@ -77,6 +87,29 @@ impl Authorizer {
             Decision::Allowed(grant) => Access { allowed: true, reason: format!("RBAC: allowed by {grant}") },
             Decision::NoOpinion(missing) => Access { allowed: false, reason: not_found(&missing) },
         }
+    }
+
+    /// The rights that a role gives and that its author lacks.
+    pub(crate) fn lacking_for_role(&self, store: &Store, author: &User, role: &Value) -> BTreeSet<String> {
+        lacking(&self.policy(store).held(author, meta(role, "namespace")), &Rule::all_of(role))
+    }
+
+    /// The rights that a binding gives and that its author lacks; `None` if its role is not there.
+    pub(crate) fn lacking_for_binding(
+        &self,
+        store: &Store,
+        author: &User,
+        binding: &Value,
+    ) -> Option<BTreeSet<String>> {
+        let policy = self.policy(store);
+        let given = policy.given(binding)?;
+        Some(lacking(&policy.held(author, meta(binding, "namespace")), given))
+    }
+
+    /// Whether a user has all rights in the whole cluster.
+    pub(crate) fn has_all_rights(&self, store: &Store, user: &User) -> bool {
+        let all = [Rule::of_all_objects(), Rule::of_all_paths()];
+        lacking(&self.policy(store).held(user, ""), &all).is_empty()
     }
 
     /// Records that a request was refused.

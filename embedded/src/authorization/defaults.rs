@@ -64,8 +64,45 @@ pub(crate) fn objects() -> Vec<(&'static str, Value)> {
             "aggregationRule": {"clusterRoleSelectors": [selector]}, "rules": null,
         });
         objects.push(("clusterroles", role));
+        objects.push(collected(name));
     }
     objects
+}
+
+/// The role with the rules that `view`, `edit` or `admin` collects from the start: those of Kubernetes about
+/// kinds that are served here.
+fn collected(by: &str) -> (&'static str, Value) {
+    let (read, write) =
+        (&["get", "list", "watch"][..], &["create", "delete", "deletecollection", "patch", "update"][..]);
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let written = ["configmaps", "events", "persistentvolumeclaims", "serviceaccounts", "services"];
+    let running = ["pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"];
+    let jobs = ["cronjobs", "jobs"];
+    let rules = match by {
+        "view" => json!([
+            rule("", &written, read),
+            rule(
+                "",
+                &["limitranges", "namespaces", "pods", "pods/log", "pods/status", "resourcequotas"],
+                read
+            ),
+            rule("batch", &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], read),
+        ]),
+        "edit" => json!([
+            rule("", &[&running[1..], &["secrets"]].concat(), read),
+            rule("", &[&running[..], &written, &["secrets"]].concat(), write),
+            rule("", &["pods/eviction", "serviceaccounts/token"], &["create"]),
+            rule("batch", &jobs, write),
+            rule("coordination.k8s.io", &["leases"], &[read, write].concat()),
+        ]),
+        _ => json!([
+            rule("authorization.k8s.io", &["localsubjectaccessreviews"], &["create"]),
+            rule(GROUP, &["rolebindings", "roles"], &[read, write].concat()),
+        ]),
+    };
+    let (kind, mut role) = role(&format!("system:aggregate-to-{by}"), rules);
+    role["metadata"]["labels"][aggregated_to(by)] = "true".into();
+    (kind, role)
 }
 
 fn resources(group: &str, resource: &str, verbs: &[&str]) -> Value {

@@ -6,19 +6,20 @@
 //! | `attributes` | what a request wants to do |
 //! | `rule` | what one rule of a role allows |
 //! | `policy` | all roles and bindings: whether a user may do something, and by which binding |
+//! | `escalation` | the rights that a role gives and that its author lacks |
 //! | `defaults` | the roles and bindings of a new cluster |
 //! | `authorizer` | the policy as the store has it now, and a record of refusals |
 //!
-//! All but `authorizer` are pure functions. A server without access control has no authorizer, and none of
-//! this runs. As in Kubernetes, rights only add up: no rule takes a right away.
+//! All but `authorizer` are pure functions. Requests of the server's owner skip them. As in Kubernetes,
+//! rights only add up: no rule takes a right away.
 //!
-//! Two things differ from a real cluster. The rules of an aggregated ClusterRole are collected when they are
-//! evaluated, and are not written into the ClusterRole. A user may grant rights that the user does not have:
-//! the verbs `escalate` and `bind` have no effect.
+//! In one thing this differs from a real cluster. The rules of an aggregated ClusterRole are collected when
+//! they are evaluated, and are not written into the ClusterRole.
 
 mod attributes;
 mod authorizer;
 mod defaults;
+mod escalation;
 mod policy;
 #[cfg(test)]
 mod properties;

@@ -110,12 +110,8 @@ impl Policy {
             Target::Objects { namespace, .. } => namespace.as_str(),
             Target::Path(_) => "",
         };
-        let in_namespace = self.bindings.get(namespace).map_or(&[][..], Vec::as_slice);
         let mut missing = BTreeSet::new();
-        for binding in self.cluster_bindings.iter().chain(in_namespace) {
-            let Some(subject) = binding.subjects.iter().find(|one| one.is(user, &binding.namespace)) else {
-                continue;
-            };
+        for (binding, subject) in self.bindings_of(user, namespace) {
             match self.rules_of(binding) {
                 Some(rules) if rules.iter().any(|rule| rule.allows(request)) => {
                     return Decision::Allowed(Grant { binding, subject });
@@ -125,6 +121,26 @@ impl Policy {
             }
         }
         Decision::NoOpinion(missing)
+    }
+
+    /// All rules that a user has in a namespace; those for the whole cluster if it is empty.
+    pub(super) fn held(&self, user: &User, namespace: &str) -> Vec<&Rule> {
+        let bindings = self.bindings_of(user, namespace);
+        bindings.filter_map(|(binding, _)| self.rules_of(binding)).flatten().collect()
+    }
+
+    /// The rules that a binding gives to its subjects; `None` if its role is not there.
+    pub(super) fn given(&self, binding: &Value) -> Option<&[Rule]> {
+        self.rules_of(&Binding::read(binding))
+    }
+
+    /// The bindings that give a user roles in a namespace, each with the subject that is the user.
+    fn bindings_of(&self, user: &User, namespace: &str) -> impl Iterator<Item = (&Binding, &Subject)> {
+        let in_namespace = self.bindings.get(namespace).map_or(&[][..], Vec::as_slice);
+        self.cluster_bindings.iter().chain(in_namespace).filter_map(move |binding| {
+            let subject = binding.subjects.iter().find(|one| one.is(user, &binding.namespace))?;
+            Some((binding, subject))
+        })
     }
 
     fn rules_of(&self, binding: &Binding) -> Option<&[Rule]> {

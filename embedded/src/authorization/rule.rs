@@ -38,17 +38,61 @@ impl Rule {
         }
     }
 
+    /// The rule of everything that has a group.
+    pub(super) fn of_all_objects() -> Self {
+        let all = || vec![ALL.to_owned()];
+        Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() }
+    }
+
+    /// The rule of all paths without objects.
+    pub(super) fn of_all_paths() -> Self {
+        Self { verbs: vec![ALL.to_owned()], non_resource_urls: vec![ALL.to_owned()], ..Self::default() }
+    }
+
     /// Whether the rule allows a request.
     pub(super) fn allows(&self, request: &Attributes) -> bool {
-        has(&self.verbs, &request.verb)
-            && match &request.target {
-                Target::Path(path) => self.non_resource_urls.iter().any(|url| covers(url, path)),
-                Target::Objects { group, resource, subresource, name, .. } => {
-                    has(&self.api_groups, group)
-                        && self.resources.iter().any(|own| is_of(own, resource, subresource))
-                        && (self.resource_names.is_empty() || self.resource_names.contains(name))
-                }
+        match &request.target {
+            Target::Path(path) => self.covers_path(&request.verb, path),
+            Target::Objects { group, resource, subresource, name, .. } => {
+                self.covers_part(&request.verb, group, (resource, subresource), Some(name))
             }
+        }
+    }
+
+    /// The group, resource and name of each object that the rule is about; without a name, it is about all.
+    pub(super) fn objects(&self) -> impl Iterator<Item = (&str, &str, Option<&str>)> {
+        let names = self.resource_names.iter().map(|name| Some(name.as_str()));
+        let names: Vec<_> = if self.resource_names.is_empty() { vec![None] } else { names.collect() };
+        self.api_groups.iter().flat_map(move |group| {
+            let names = names.clone();
+            self.resources.iter().flat_map(move |resource| {
+                names.clone().into_iter().map(move |name| (group.as_str(), resource.as_str(), name))
+            })
+        })
+    }
+
+    /// Whether the rule gives a verb on a resource of another rule, such as `pods/log` or `*`.
+    pub(super) fn covers_objects(&self, verb: &str, group: &str, resource: &str, name: Option<&str>) -> bool {
+        self.covers_part(verb, group, resource.split_once('/').unwrap_or((resource, "")), name)
+    }
+
+    /// Whether the rule gives a verb on a path, or on a URL of another rule.
+    pub(super) fn covers_path(&self, verb: &str, path: &str) -> bool {
+        has(&self.verbs, verb) && self.non_resource_urls.iter().any(|url| covers(url, path))
+    }
+
+    fn covers_part(
+        &self,
+        verb: &str,
+        group: &str,
+        (resource, subresource): (&str, &str),
+        name: Option<&str>,
+    ) -> bool {
+        let is_named = |name: &str| self.resource_names.iter().any(|own| own == name);
+        has(&self.verbs, verb)
+            && has(&self.api_groups, group)
+            && self.resources.iter().any(|own| is_of(own, resource, subresource))
+            && (self.resource_names.is_empty() || name.is_some_and(is_named))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who sends a request.
 
+use std::collections::BTreeMap;
+
 /// The group of all users with a valid token.
 const AUTHENTICATED: &str = "system:authenticated";
 /// The group whose users may do everything.
@@ -12,13 +14,17 @@ pub struct User {
     pub name: String,
     /// The groups.
     pub groups: Vec<String>,
+    /// The UID; empty unless the user is an object of the cluster.
+    pub uid: String,
+    /// Further facts about the user, by their names. Roles do not look at them.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
     /// A user of these groups, and of the group of all users.
     pub fn new(name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().chain(&[AUTHENTICATED]).map(|group| (*group).to_owned()).collect();
-        Self { name: name.to_owned(), groups }
+        Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
     /// A user who may do everything.
@@ -34,7 +40,8 @@ impl User {
 
     /// The user of requests without a token.
     pub(crate) fn anonymous() -> Self {
-        Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
+        let groups = vec!["system:unauthenticated".into()];
+        Self { name: "system:anonymous".into(), groups, ..Self::default() }
     }
 
     /// Whether the user belongs to a group.

@@ -25,7 +25,7 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     /// The negotiated form of the response.
     pub(crate) accept: Accept,
-    /// The sender, whose rights count; `None` without access control.
+    /// The sender, whose rights count; `None` if every request has all rights.
     pub(crate) user: Option<Arc<User>>,
     /// `Content-Type`, empty if absent.
     pub(crate) content_type: String,

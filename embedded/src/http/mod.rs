@@ -1,6 +1,7 @@
 //! HTTP: from a request on a connection to a response.
 
 mod other;
+mod sender;
 mod site;
 
 use std::error::Error;
@@ -9,29 +10,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Response, header, request::Parts};
+use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as Content, Incoming};
 use tokio::time::timeout;
 
+pub(crate) use self::sender::Sender;
 use super::audit::Entry;
-use super::authentication::InvalidToken;
-use super::authorization::{Attributes, User};
+use super::authorization::User;
 use super::connections::Newcomer;
+use super::door::Door;
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
 use super::server::{Network, Server};
-use super::verbs::{self, binding, create, delete, list, log, namespaces, patch, review, update, watch};
+use super::verbs::{
+    self, binding, create, delete, list, log, namespaces, patch, review, token_request, update, watch,
+};
 use crate::exchange::media::{self, Accept, Offer};
 use crate::exchange::options::{self, OptionsKind};
 use crate::exchange::path::{self, ObjectPath, Target};
 use crate::exchange::query::Query;
 use crate::exchange::reply::{Body, Reply};
 use crate::exchange::request::Request;
-
-/// The user to act as, in a request of another.
-const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// Maximum size of a request body, in bytes, as in Kubernetes.
 pub const BODY_LIMIT: usize = 3 << 20;
@@ -48,15 +49,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[error("connection dropped by an injected fault")]
 pub(crate) struct Dropped;
 
-/// The sender of a request.
-#[derive(Clone, Copy)]
-pub(crate) enum Sender<'a> {
-    /// A client of this connection. The headers of the request identify the user.
-    Client(&'a Newcomer),
-    /// This user, within the process.
-    User(&'a Arc<User>),
-}
-
 /// The body of a request, from a connection or from memory.
 pub(crate) trait RequestBody:
     Content<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
@@ -70,10 +62,12 @@ pub(crate) async fn handle(
     server: Arc<Server>,
     request: http::Request<Incoming>,
     connection: Arc<Newcomer>,
+    door: Arc<Door>,
 ) -> Result<Response<Body>, Dropped> {
     let (parts, body) = request.into_parts();
     let mut audit = Entry::begin(server.audit.as_ref(), &*server.clock, &parts);
-    let response = respond(&server, &parts, body, &connection, &mut audit).await;
+    let sender = Sender::Client(&connection, &door);
+    let response = respond(&server, &parts, body, sender, &mut audit).await;
     if let Some(entry) = audit {
         entry.finish(response.as_ref().map_or(0, |response| response.status().as_u16()));
     }
@@ -84,7 +78,7 @@ async fn respond(
     server: &Arc<Server>,
     parts: &Parts,
     body: Incoming,
-    connection: &Newcomer,
+    sender: Sender<'_>,
     audit: &mut Option<Entry<'_>>,
 ) -> Result<Response<Body>, Dropped> {
     let user_agent = text(&parts.headers, header::USER_AGENT);
@@ -106,7 +100,7 @@ async fn respond(
             Fault::ExpireWatches | Fault::HoldWatches => {}
         }
     }
-    let response = answer(server, parts, body, Sender::Client(connection), audit).await;
+    let response = answer(server, parts, body, sender, audit).await;
     if lose_reply { Err(Dropped) } else { Ok(response) }
 }
 
@@ -118,7 +112,7 @@ pub(crate) async fn answer(
     sender: Sender<'_>,
     audit: &mut Option<Entry<'_>>,
 ) -> Response<Body> {
-    let user = match admit(server, parts, sender) {
+    let user = match sender::admit(server, parts, sender) {
         Ok(user) => user,
         Err(error) => return Reply::error(Accept::JSON, &error),
     };
@@ -214,8 +208,9 @@ async fn objects(
         Verb::Log => log::log(server, &request).await,
         Verb::Finalize => namespaces::finalize(server, &request),
         Verb::ReviewAccess => review::access(server, &request),
-        Verb::ReviewSelf => review::own_user(server, &request),
+        Verb::ReviewSelf => review::own_user(&request),
         Verb::ReviewToken => review::token(server, &request),
+        Verb::RequestToken => token_request::create(server, &request),
     };
     // Everything that the response shows must survive a crash.
     let durable = server.store.wait_durable(server.store.revision()).await;
@@ -242,6 +237,7 @@ enum Verb {
     ReviewAccess,
     ReviewSelf,
     ReviewToken,
+    RequestToken,
 }
 
 impl Verb {
@@ -282,7 +278,7 @@ impl Verb {
     /// The kind of the verb's options, if it has options to validate.
     fn options(self, content_type: &str) -> Option<OptionsKind> {
         match self {
-            Self::Create | Self::Bind | Self::Evict => Some(OptionsKind::Create),
+            Self::Create | Self::Bind | Self::Evict | Self::RequestToken => Some(OptionsKind::Create),
             Self::Update | Self::Finalize => Some(OptionsKind::Update),
             Self::Patch if options::APPLY_TYPES.contains(&media::essence(content_type)) => {
                 Some(OptionsKind::Apply)
@@ -312,6 +308,7 @@ impl Verb {
             "eviction" => Self::Evict,
             "log" => Self::Log,
             "finalize" => Self::Finalize,
+            "token" => Self::RequestToken,
             _ => generic,
         })
     }
@@ -351,49 +348,6 @@ async fn drop_rest(mut body: Pin<&mut impl RequestBody>, may_pause: bool) {
         // Empty pieces count, too, so that a client cannot send them without end.
         dropped += frame.data_ref().map_or(0, Bytes::len).max(1);
     }
-}
-
-/// The user of a request, if access control lets the user make it; `None` without access control. Only this
-/// function authenticates requests.
-fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Arc<User>>, ApiError> {
-    let (connection, network) = match (sender, &server.network) {
-        (Sender::User(user), _) => return Ok(Some(Arc::clone(user))),
-        (Sender::Client(_), None) => return Err(ApiError::unauthorized()),
-        (Sender::Client(connection), Some(network)) => (connection, network),
-    };
-    site::check(&network.names, parts)?;
-    refuse_impersonation(&parts.headers)?;
-    let user = network.authenticator.authenticate(&parts.headers);
-    let user = user.map_err(|InvalidToken| ApiError::unauthorized())?;
-    let anybody = network.authenticator.owner().is_none();
-    if user.is_some() || anybody {
-        connection.welcome();
-    }
-    let Some(authorizer) = &server.authorizer else {
-        let admitted = user.is_some() || anybody || is_public(parts);
-        return if admitted { Ok(None) } else { Err(ApiError::unauthorized()) };
-    };
-    let user = user.unwrap_or_else(|| authorizer.anonymous());
-    let request = Attributes::of(&parts.method, parts.uri.path(), parts.uri.query());
-    server.authorize(Some(&user), &request)?;
-    Ok(Some(user))
-}
-
-/// Refuses a request that is to be made as another user. If its headers were ignored, it would have the
-/// rights of its sender.
-fn refuse_impersonation(headers: &HeaderMap) -> Result<(), ApiError> {
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Ok(());
-    }
-    let name = headers.get(IMPERSONATE_USER).and_then(|name| name.to_str().ok()).unwrap_or_default();
-    Err(ApiError::access_denied("", "users", name, "this server does not let users impersonate others"))
-}
-
-/// Whether a request needs no token, as by the role `system:public-info-viewer`.
-fn is_public(parts: &Parts) -> bool {
-    let path = parts.uri.path();
-    parts.method == Method::GET
-        && matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/")
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> String {

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod account_tokens;
 mod client;
 mod determinism;
 mod protobuf;

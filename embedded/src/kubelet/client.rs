@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -66,15 +67,50 @@ impl PodClient {
         }))
     }
 
+    /// A ServiceAccount; `None` if there is none, or if it cannot be read.
+    pub(super) async fn account(&self, name: &str) -> Option<core::ServiceAccount> {
+        self.accounts().get_opt(name).await.ok().flatten()
+    }
+
+    /// A new token of the pod's account, which ends with the pod.
+    pub(super) async fn token(
+        &self,
+        spec: &PodSpec,
+        source: &core::ServiceAccountTokenProjection,
+    ) -> Result<String, SetupError> {
+        let pod = BoundObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Pod".into()),
+            name: Some(self.key.name.clone()),
+            uid: Some(self.key.uid.clone()),
+        };
+        let wanted = TokenRequestSpec {
+            audiences: source.audience.clone().filter(|audience| !audience.is_empty()).map(|one| vec![one]),
+            bound_object_ref: Some(pod),
+            expiration_seconds: source.expiration_seconds,
+        };
+        let request = TokenRequest { spec: Some(wanted), ..TokenRequest::default() };
+        let issued =
+            self.accounts().create_token_request(spec.account(), &PostParams::default(), &request).await;
+        let issued = issued.map_err(|error| {
+            SetupError::missing(format!(
+                "failed to fetch token of serviceaccount {}: {error}",
+                spec.account()
+            ))
+        })?;
+        Ok(issued.status.and_then(|status| status.token).unwrap_or_default())
+    }
+
+    fn accounts(&self) -> Api<core::ServiceAccount> {
+        Api::namespaced(self.client.clone(), self.namespace())
+    }
+
     /// The Secrets by which images are pulled: those that the pod names, else those of its account. Like a kubelet, this leaves out
     /// those that are not there.
     pub(super) async fn pull_secrets(&self, spec: &PodSpec) -> Vec<PullSecret> {
         let mut names: Vec<_> = spec.image_pull_secrets.iter().map(|secret| secret.name.clone()).collect();
         if names.is_empty() {
-            let api: Api<core::ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
-            let account =
-                spec.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("default");
-            let account = api.get_opt(account).await.ok().flatten();
+            let account = self.account(spec.account()).await;
             names.extend(
                 account
                     .into_iter()

@@ -113,7 +113,7 @@ pub(super) fn field(pod: &Pod, path: &str) -> Result<String, SetupError> {
         "metadata.labels" => lines(metadata.labels.as_ref()),
         "metadata.annotations" => lines(metadata.annotations.as_ref()),
         "spec.nodeName" => text(&pod.spec.node_name),
-        "spec.serviceAccountName" => text(&pod.spec.service_account_name),
+        "spec.serviceAccountName" => pod.spec.account().to_owned(),
         "status.podIP" | "status.podIPs" | "status.hostIP" | "status.hostIPs" => LOCAL_IP.into(),
         _ => return Err(unsupported(path)),
     })
@@ -248,6 +248,7 @@ mod tests {
             ("metadata.labels", "app=\"a\"\nb=\"say \\\"hi\\\"\""),
             ("metadata.annotations['batch.kubernetes.io/job-completion-index']", "7"),
             ("spec.nodeName", "node"),
+            ("spec.serviceAccountName", "default"),
             ("status.podIP", "127.0.0.1"),
         ] {
             assert_eq!(field(&pod(), path).unwrap(), expected, "{path}");

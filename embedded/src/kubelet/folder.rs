@@ -108,6 +108,33 @@ impl Folder {
         Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
     }
 
+    /// Puts other content into the place of a file at a path below this folder. A reader sees the old content
+    /// or the new one, and both files have the same mode and group.
+    ///
+    /// # Errors
+    ///
+    /// If there is no plain file at the path.
+    pub(super) fn replace(&self, path: &str, content: &[u8]) -> Result<()> {
+        let (parent, name) =
+            path.rsplit_once('/').map_or((None, path), |(parent, name)| (Some(parent), name));
+        let mut folder = None;
+        for part in parent.into_iter().flat_map(|parent| parent.split('/')) {
+            folder = Some(folder.as_ref().unwrap_or(self).enter(part)?);
+        }
+        let folder = folder.as_ref().unwrap_or(self);
+        let old = rustix::fs::fstat(folder.open_file(name)?)?;
+        let new = format!(".{}", uuid::Uuid::new_v4());
+        let mut file = folder.create_file(&new)?;
+        file.write_all(content)?;
+        // A process that may not change groups has not changed that of the old file either.
+        match rustix::fs::fchown(&file, None, Some(Gid::from_raw(old.st_gid))) {
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o7777))?;
+        Ok(rustix::fs::renameat(&folder.0, &new, &folder.0, name)?)
+    }
+
     /// Gives this folder these permissions.
     pub(super) fn set_mode(&self, mode: u32) -> Result<()> {
         Ok(rustix::fs::fchmod(&self.0, Mode::from_raw_mode(mode))?)
@@ -325,6 +352,29 @@ mod tests {
         let written = directory.path().join("a/b/c/..x");
         assert_eq!(std::fs::read(&written).unwrap(), b"it");
         assert_eq!(written.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn a_file_is_replaced_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        folder.write("deep/token", b"old", 0o640).unwrap();
+        let path = directory.path().join("deep/token");
+        let mut reader = std::fs::File::open(&path).unwrap();
+        folder.replace("deep/token", b"new").unwrap();
+        let mut seen = String::new();
+        reader.read_to_string(&mut seen).unwrap();
+        assert_eq!((&*seen, &*std::fs::read(&path).unwrap()), ("old", &b"new"[..]));
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+        assert_eq!(directory.path().join("deep").read_dir().unwrap().count(), 1, "nothing else is left");
+
+        // A container may have put something else there.
+        std::fs::remove_file(&path).unwrap();
+        let outside = directory.path().join("outside");
+        std::fs::write(&outside, "kept").unwrap();
+        symlink(&outside, &path).unwrap();
+        assert!(folder.replace("deep/token", b"new").is_err());
+        assert_eq!(std::fs::read(&outside).unwrap(), b"kept");
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod restart_delays;
 mod runtime;
 mod scheduling;
 mod server;
+mod service_account;
 mod setup;
 mod status;
 mod stop;
@@ -44,6 +45,7 @@ mod sub_path;
 mod supervisor;
 #[cfg(test)]
 mod test_mounts;
+mod token_renewal;
 mod unverified_tls;
 mod view;
 mod volumes;
@@ -71,6 +73,7 @@ use self::pod_folder::{PodFolder, PodFolders};
 use self::pulls::Unobserved;
 pub use self::pulls::{PullObserver, PullSize, PullStage};
 use self::server::LogServer;
+use self::service_account::Accounts;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{START_MOUNTED, SUPERVISE, start_mounted, supervise};
@@ -78,6 +81,7 @@ use self::worker::Context;
 pub use self::workspace::Workspace;
 use crate::data_dir::ClaimError;
 use crate::open_files;
+use crate::pod_entrance::PodEntrance;
 
 /// The usual name of the Node.
 pub const NODE: &str = "yardmaster-local";
@@ -108,6 +112,9 @@ pub struct KubeletConfig {
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
+    /// The way of pods to the API server. Without one they get no tokens beside those that they ask for
+    /// themselves.
+    pub api: Option<PodEntrance>,
     /// Where the data of PersistentVolumeClaims is.
     pub claims: Claims,
     /// The folders in which pods work. Not used without processes.
@@ -130,6 +137,7 @@ impl Default for KubeletConfig {
             node_labels: BTreeMap::new(),
             mode: KubeletMode::default(),
             data_dir: None,
+            api: None,
             claims: Claims::default(),
             workspace: Workspace::default(),
             mounting: None,
@@ -212,6 +220,8 @@ impl Kubelet {
             client,
             node_name: config.node_name,
             mode: config.mode.clone(),
+            api: config.api,
+            accounts: Accounts::default(),
             claims: config.claims,
             workspace: config.workspace,
             mounting,

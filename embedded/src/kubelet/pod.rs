@@ -8,6 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::pods::DEFAULT_ACCOUNT;
+
 /// A pod as the kubelet decodes it: other fields are dropped while parsing.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
 
@@ -75,6 +77,7 @@ pub(super) struct PodSpec {
     pub(super) affinity: Option<core::Affinity>,
     pub(super) tolerations: Vec<core::Toleration>,
     pub(super) service_account_name: Option<String>,
+    pub(super) automount_service_account_token: Option<bool>,
     pub(super) image_pull_secrets: Vec<core::LocalObjectReference>,
     pub(super) security_context: SecurityContext,
     pub(super) resources: Option<core::ResourceRequirements>,
@@ -87,6 +90,11 @@ impl PodSpec {
         let name = self.hostname.as_deref().unwrap_or(pod);
         let cut = name.get(..HOST_NAME_MAX).unwrap_or(name);
         cut.trim_end_matches(['-', '.']).to_owned()
+    }
+
+    /// The name of the ServiceAccount. Pods here need not name the usual one.
+    pub(super) fn account(&self) -> &str {
+        self.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)
     }
 
     /// Time between SIGTERM and SIGKILL; Kubernetes' default is 30 s.

@@ -269,7 +269,6 @@ fn of_volume(field: &str, volume: &Volume) -> Vec<Finding> {
 /// What a projected volume would get from an issuer that is not there.
 fn not_issued(source: &core::VolumeProjection) -> Option<&'static str> {
     match source {
-        core::VolumeProjection { service_account_token: Some(_), .. } => Some("serviceAccountToken"),
         core::VolumeProjection { cluster_trust_bundle: Some(bundle), .. }
             if bundle.optional != Some(true) =>
         {
@@ -489,6 +488,7 @@ mod tests {
                 {"name": "s", "secret": {"secretName": "db"}},
                 {"name": "p", "projected": {"sources": [{"downwardAPI": {}}, {"configMap": {"name": "m"}}]}},
                 {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+                {"name": "c", "projected": {"sources": [{"podCertificate": {"keyType": "RSA3072", "signerName": "s"}}]}},
             ],
             "containers": [container(&json!({"envFrom": [{"secretRef": {"name": "db"}}]}))],
         });
@@ -505,7 +505,7 @@ mod tests {
                     Obstacle::Object("ConfigMap", "m".into())
                 ),
                 (
-                    "volumes[2].projected.sources[0].serviceAccountToken".into(),
+                    "volumes[3].projected.sources[0].podCertificate".into(),
                     Obstacle::Unsupported(NOT_ISSUED.into())
                 ),
                 ("containers[0].envFrom[0].secretRef.name".into(), secret()),

@@ -4,9 +4,8 @@
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use super::mounting::{self, Mounting, is_found};
-use super::pod::{Container, PodSpec, SecurityContext, Slot, VolumeMount};
-use super::volumes;
+use super::pod::{Container, PodSpec, SecurityContext, Slot, Volume, VolumeMount};
+use super::{service_account, volumes};
 
 /// Reason of a pod whose volume cannot be given.
 pub(super) const FAILED_MOUNT: &str = "FailedMount";
@@ -150,10 +149,11 @@ fn starts_outside(spec: &PodSpec, container: &Container, mounting: &Mounting) ->
 }
 
 /// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
-/// the volume is a path of this host that has the same name in the container.
-fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount, why: &str) -> Option<String> {
+/// the volume is a path of this host that has the same name in the container. The token of its account is no
+/// reason: every pod has it, and few use it.
+fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
     let variable = volumes::variable(&mount.name);
-    if is_found(spec, mount) || uses(container, &variable) {
+    if is_found(spec, mount) || uses(container, &variable) || mount.mount_path == service_account::PATH {
         return None;
     }
     let VolumeMount { name, mount_path, .. } = mount;
@@ -251,6 +251,7 @@ mod tests {
         for other in ["$YARDMASTER_VOLUME_WORK_DIR_2", "$MY_YARDMASTER_VOLUME_WORK_DIR"] {
             assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), &format!("ls {other}")), refused);
         }
+        assert_eq!(mounts(json!({"emptyDir": {}}), at(service_account::PATH), "ls"), [""; 0]);
         assert_eq!(mounts(host(), at("/data/"), "ls"), [""; 0]);
         assert_eq!(mounts(host(), at("/other"), "ls"), refused);
         assert_eq!(mounts(host(), json!({"mountPath": "/data", "subPath": "a"}), "ls"), refused);

@@ -25,7 +25,7 @@ use super::stragglers::POD_UID_VARIABLE;
 use super::supervisor::Namespace;
 use super::view::View;
 use super::worker::Worker;
-use super::{KubeletMode, attend, images, refusals, volumes};
+use super::{KubeletMode, attend, images, refusals, service_account, volumes};
 
 /// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
@@ -105,7 +105,9 @@ async fn recipe(
     let image = images::provide(worker, engine, request, subject).await?;
     // A manifest for processes finds its volumes as these do.
     let mounted = container.volume_mounts.iter();
-    let given = mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
+    let mut given: Variables =
+        mounted.map(|mount| (volumes::variable(&mount.name), mount.mount_path.clone())).collect();
+    given.extend(setup.api.map(service_account::variables).unwrap_or_default());
     let environment = environment::resolve(&worker.client, pod, container, given).await?;
     let termination_log = provide_message(&worker.folder, container).await?;
     engine.recipe(Ingredients {
@@ -154,8 +156,9 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     ]);
     let place = place.seen(|path| view.path(path));
     let directory = place.starts_in(container.working_dir.as_deref());
-    given.extend(place.variables());
-    given.extend(view.variables(container, &setup.volumes));
+    given.extend(place.variables);
+    given.extend(volumes::variables(&setup.volumes));
+    given.extend(setup.api.map(service_account::variables).unwrap_or_default());
     if !gpus.numbers().is_empty() {
         given.insert(VISIBLE_GPUS.into(), gpus.numbers().join(","));
     }

@@ -1,5 +1,7 @@
 //! What the containers of a pod share, and why one of them cannot be started (yet).
 
+use std::net::SocketAddr;
+
 use super::engine::{Network, Sandbox};
 use super::images::ImageVolumes;
 use super::volumes::Volumes;
@@ -9,6 +11,8 @@ use super::volumes::Volumes;
 pub(super) struct PodSetup {
     /// The paths of its volumes.
     pub(super) volumes: Volumes,
+    /// Where they reach the API server, if they do.
+    pub(super) api: Option<SocketAddr>,
     /// Those of its volumes that are images, as far as containers have asked for them.
     pub(super) images: ImageVolumes,
     /// The place of the pod in a network, unless it has the usual one.

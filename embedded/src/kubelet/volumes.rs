@@ -151,8 +151,12 @@ async fn projected(
             files.extend(select(data, source.items.as_deref(), &source.name, mode)?);
         } else if let Some(source) = &source.downward_api {
             files.extend(downward(pod, source.items.as_deref(), mode)?);
+        } else if let Some(source) = &source.service_account_token {
+            let token = client.token(&pod.spec, source).await?;
+            let file = VolumeFile::new(token.into_bytes(), mode.unwrap_or(DEFAULT_MODE));
+            files.insert(source.path.clone(), file);
         }
-        // Service account tokens and trust bundles have no issuer here, so they are missing from the volume.
+        // Trust bundles and certificates have no issuer here, so they are missing from the volume.
     }
     Ok(files)
 }

@@ -25,13 +25,18 @@ use super::pod_names::Named;
 use super::pulls::PullObserver;
 use super::restart_delays::RestartDelays;
 use super::runtime::Run;
+use super::service_account::Accounts;
 use super::setup::{PodSetup, SetupError};
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::workspace::Workspace;
-use super::{KubeletMode, attend, images, pod_names, refusals, reporter, runtime, volumes};
+use super::{
+    KubeletMode, attend, images, pod_names, refusals, reporter, runtime, service_account, token_renewal,
+    volumes,
+};
+use crate::pod_entrance::PodEntrance;
 use crate::restarts::Restarts;
 use crate::time::from_now;
 
@@ -45,6 +50,9 @@ pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
+    /// The way of pods to the API server, if they have one.
+    pub(super) api: Option<PodEntrance>,
+    pub(super) accounts: Accounts,
     pub(super) claims: Claims,
     pub(super) workspace: Workspace,
     pub(super) mounting: Mounting,
@@ -133,6 +141,7 @@ async fn run_pod_once(
 ) {
     let key = PodKey::of(&pod);
     let client = PodClient::new(context.client.clone(), key.clone());
+    let pod = service_account::give(context, &client, pod).await;
     let left = if taken_over { Leftovers::of(context.pods.of(&key)).await } else { Leftovers::default() };
     context.logs.add_pod(&key, &left);
     let worker = Arc::new(Worker::new(Arc::clone(context), pod, &left, client.clone()));
@@ -280,10 +289,20 @@ impl Worker {
         }
         let Some(setup) = self.setup().await else { return };
         let setup = Arc::new(setup);
+        tokio::select! {
+            () = self.run_all(&setup) => {}
+            never = token_renewal::renew(self) => match never {},
+        }
+        if let Some(PodSetup { sandbox: Some(sandbox), .. }) = Arc::into_inner(setup) {
+            sandbox.remove().await;
+        }
+    }
+
+    async fn run_all(self: &Arc<Self>, setup: &Arc<PodSetup>) {
         let mut sidecars = JoinSet::new();
-        if self.run_init_containers(&setup, &mut sidecars).await {
+        if self.run_init_containers(setup, &mut sidecars).await {
             let main = (0..self.pod.spec.containers.len()).map(Slot::Main);
-            join_all(main.map(|slot| self.run_container(slot, &setup, &self.stop))).await;
+            join_all(main.map(|slot| self.run_container(slot, setup, &self.stop))).await;
         }
         match self.stop.deadline() {
             // The main containers may have taken all the time.
@@ -292,9 +311,6 @@ impl Worker {
         }
         while let Some(ended) = sidecars.join_next().await {
             propagate_panic(ended);
-        }
-        if let Some(PodSetup { sandbox: Some(sandbox), .. }) = Arc::into_inner(setup) {
-            sandbox.remove().await;
         }
     }
 
@@ -402,16 +418,16 @@ impl Worker {
         }
         let volumes = || volumes::prepare(self);
         let volumes = self.await_setup(None, &self.stop, volumes).await?;
-        let Some(engine) = engine else {
-            if let Some(why) = self.context.mounting.why_not(&self.pod.spec) {
-                self.context.events.note(&self.key, "MountsByVariable", &why).await;
-            }
-            return Some(PodSetup { volumes, ..PodSetup::default() });
+        let network = match engine {
+            Some(engine) => self.await_setup(None, &self.stop, || self.network(engine)).await?,
+            None => None,
         };
-        let network = self.await_setup(None, &self.stop, || self.network(engine)).await?;
-        let make = || engine.sandbox(&self.key, &self.pod.spec, network.as_ref());
+        let (spec, api) = (&self.pod.spec, self.context.api.as_ref());
+        let api = service_account::address(api, spec, engine, network.as_ref()).await;
+        let Some(engine) = engine else { return Some(PodSetup { volumes, api, ..PodSetup::default() }) };
+        let make = || engine.sandbox(&self.key, spec, network.as_ref());
         let sandbox = self.await_setup(None, &self.stop, make).await?;
-        Some(PodSetup { volumes, network, sandbox, ..PodSetup::default() })
+        Some(PodSetup { volumes, api, network, sandbox, ..PodSetup::default() })
     }
 
     /// The place of the pod in a network, if its namespace has Services: pods find each other by name there.

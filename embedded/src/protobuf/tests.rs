@@ -35,6 +35,19 @@ fn a_job_decodes_to_its_json() {
     assert_eq!(job, wanted);
 }
 
+/// kubectl asks for tokens in this format.
+#[test]
+fn a_request_for_a_token_decodes_to_its_json() {
+    let pod = [bytes(1, b"Pod"), bytes(2, b"v1"), bytes(3, b"p"), bytes(4, b"u")].concat();
+    let spec = [bytes(1, b"vault"), bytes(3, &pod), vec![4 << 3, 0xd8, 0x04]].concat();
+    let request =
+        body("TokenRequest", "authentication.k8s.io/v1", &[bytes(2, &spec), bytes(3, b"")].concat());
+    let decoded = decode(&request).unwrap();
+    let reference = json!({"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "u"});
+    let wanted = json!({"audiences": ["vault"], "boundObjectRef": reference, "expirationSeconds": 600});
+    assert_eq!(decoded["spec"], wanted);
+}
+
 #[test]
 fn unknown_fields_are_refused_and_not_dropped() {
     let unknown_field = body("ConfigMap", "v1", &bytes(9, b"x"));

@@ -291,6 +291,13 @@ pub(crate) static RESOURCES: &[Resource] = &[
         plural: "serviceaccounts",
         singular: "serviceaccount",
         short_names: &["sa"],
+        subresources: &[Subresource {
+            name: "token",
+            kind: "TokenRequest",
+            group_version: Some(("authentication.k8s.io", "v1")),
+            verbs: CREATE_ONLY,
+            refused: &[],
+        }],
         strategy: &MetadataStrategy { namespaced: true, status_on_create: false },
         ..COMMON
     },

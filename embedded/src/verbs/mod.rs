@@ -10,6 +10,7 @@ pub(crate) mod namespaces;
 pub(crate) mod patch;
 pub(crate) mod review;
 pub(crate) mod roles;
+pub(crate) mod token_request;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -30,7 +31,7 @@ use super::server::Server;
 /// The writer and mode of a write.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
-    /// The user whose rights count; `None` without access control and for the server's own components.
+    /// The user whose rights count; `None` if everybody has all rights, and for the server's own components.
     pub(crate) user: Option<&'a User>,
     /// How the write updates `managedFields`.
     pub(crate) fields: ManagedFields<'a>,

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::authentication::{Account, ISSUER};
 use crate::authorization::{Access, Attributes, Target, User};
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
@@ -10,7 +11,7 @@ use crate::exchange::request::Request;
 use crate::rules::{Cause, CauseReason};
 use crate::server::Server;
 
-/// An access review. Without access control, everything is allowed.
+/// An access review. If requests need no token, everything is allowed.
 pub(crate) fn access(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let (Some(authorizer), Some(own)) = (&server.authorizer, &request.user) else {
         return answer(request, |_| Ok(json!({"allowed": true})));
@@ -30,24 +31,34 @@ pub(crate) fn access(server: &Server, request: &Request) -> Result<Reply, ApiErr
 /// A token review. Besides users it knows the API server itself, as kubelets meet it.
 pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     answer(request, |review| {
-        let token = review["spec"]["token"].as_str().unwrap_or_default();
-        Ok(match server.network.as_ref().and_then(|network| network.authenticator.review(token)) {
-            Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
-            None => json!({"user": {}, "error": "unknown token"}),
+        let spec = &review["spec"];
+        let token = spec["token"].as_str().unwrap_or_default();
+        let asked = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let asked: Vec<&str> = asked.collect();
+        let own = || server.network.as_ref()?.authenticator.review(token);
+        // Tokens of users are for the API server. They have no audiences to compare.
+        if let Some(user) = own().filter(|_| asked.is_empty() || asked.contains(&ISSUER)) {
+            return Ok(authenticated(&user, &[]));
+        }
+        let audiences = if asked.is_empty() { &[ISSUER][..] } else { &asked };
+        Ok(match server.account(token, audiences) {
+            Ok(Account { user, audiences }) => authenticated(&user, &audiences),
+            Err(invalid) => json!({"user": {}, "error": invalid.to_string()}),
         })
     })
 }
 
+fn authenticated(user: &User, audiences: &[String]) -> Value {
+    let mut status = json!({"authenticated": true, "user": user_info(user)});
+    if !audiences.is_empty() {
+        status["audiences"] = audiences.into();
+    }
+    status
+}
+
 /// A review of the user who sends it.
-pub(crate) fn own_user(server: &Server, request: &Request) -> Result<Reply, ApiError> {
-    let user = match &request.user {
-        Some(user) => user_info(user),
-        // Without access control, every client that has come in has the owner's token, if one is needed.
-        None if server.network.as_ref().is_some_and(|network| network.authenticator.owner().is_some()) => {
-            user_info(&User::administrator())
-        }
-        None => user_info(&User::anonymous()),
-    };
+pub(crate) fn own_user(request: &Request) -> Result<Reply, ApiError> {
+    let user = request.user.as_deref().map_or_else(|| user_info(&User::anonymous()), user_info);
     answer(request, |_| Ok(json!({"userInfo": user})))
 }
 
@@ -64,7 +75,14 @@ fn answer(
 }
 
 fn user_info(user: &User) -> Value {
-    json!({"username": user.name, "groups": user.groups})
+    let mut info = json!({"username": user.name, "groups": user.groups});
+    if !user.uid.is_empty() {
+        info["uid"] = user.uid.as_str().into();
+    }
+    if !user.extra.is_empty() {
+        info["extra"] = json!(user.extra);
+    }
+    info
 }
 
 impl Access {
@@ -109,6 +127,7 @@ fn subject(request: &Request, spec: &Value) -> Result<User, ApiError> {
     let user = User {
         name: spec["user"].as_str().unwrap_or_default().to_owned(),
         groups: groups.filter_map(|group| group.as_str().map(str::to_owned)).collect(),
+        ..User::default()
     };
     if user.name.is_empty() && user.groups.is_empty() {
         let why = "at least one of user or group must be specified";

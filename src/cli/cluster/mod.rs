@@ -259,7 +259,8 @@ impl Cluster {
             Some(config) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());
                 let data_dir = Some(embedded::absolute(&data_dir.join("pods")));
-                Some(Kubelet::start(client, KubeletConfig { data_dir, ..config }).await?)
+                let config = KubeletConfig { data_dir, api: server.pod_entrance(), ..config };
+                Some(Kubelet::start(client, config).await?)
             }
             None => None,
         };

@@ -17,6 +17,8 @@ mod spec;
 mod unpack;
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -86,6 +88,10 @@ struct Shared {
     has_sandbox_image: OnceCell<()>,
     /// The names of the networks that were made.
     networks: Mutex<HashSet<String>>,
+    /// Whether it is root's engine of this host: only its networks are those of the host.
+    is_of_host: bool,
+    /// The addresses that this host has in networks.
+    hosts: Mutex<HashMap<String, IpAddr>>,
 }
 
 impl Shared {
@@ -119,12 +125,12 @@ impl Engine {
         let process = stragglers::identity(std::process::id()).ok_or(EngineError::Unidentified)?;
         let owner = format!("{process}{OF_PROCESS}{}", NEXT.fetch_add(1, Ordering::Relaxed));
         match connect(address).await {
-            Ok((docker, waiting)) => Ok(Self::of(docker, waiting, owner).await),
+            Ok((docker, waiting)) => Ok(Self::of(docker, waiting, owner, is_roots(address)).await),
             Err(why) => Err(EngineError::NoneAnswers { tried: vec![format!("{address}: {why}")] }),
         }
     }
 
-    async fn of(docker: Docker, waiting: Docker, owner: String) -> Self {
+    async fn of(docker: Docker, waiting: Docker, owner: String, is_of_host: bool) -> Self {
         let version = docker.version().await.unwrap_or_default();
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|component| component.name.contains("Podman"));
@@ -142,6 +148,8 @@ impl Engine {
             images: Images::default(),
             has_sandbox_image: OnceCell::new(),
             networks: Mutex::default(),
+            is_of_host,
+            hosts: Mutex::default(),
         }))
     }
 
@@ -202,6 +210,12 @@ impl Engine {
             .map(|(label, value)| (label.to_owned(), value.to_owned()))
             .into()
     }
+}
+
+/// Whether an address is a socket of root's.
+fn is_roots(address: &str) -> bool {
+    let socket = address.strip_prefix("unix://").and_then(|path| std::fs::metadata(path).ok());
+    socket.is_some_and(|socket| socket.uid() == 0)
 }
 
 /// Two clients of the engine at an address, the second without limits on time, once it has answered.

@@ -1,6 +1,7 @@
 //! The network of a namespace whose pods find each other by name.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use bollard::errors::Error;
 use bollard::models::{EndpointSettings, NetworkCreateRequest, NetworkingConfig};
@@ -8,6 +9,7 @@ use bollard::query_parameters::ListNetworksOptionsBuilder;
 
 use super::super::setup::SetupError;
 use super::{Engine, OWNER_LABEL, is_absent, said};
+use crate::host_names::interfaces;
 
 /// Reason of a pod that gets no network.
 const FAILED: &str = "FailedCreatePodSandBox";
@@ -67,6 +69,34 @@ impl Engine {
             networks.insert(name.clone());
         }
         Ok(Network { name, aliases })
+    }
+
+    /// The address that this host has in a network: in that of a pod, or in the usual one. Returns nothing if
+    /// containers do not reach this host. An engine without root has its networks in a namespace of its own,
+    /// and some engines are in a virtual machine.
+    pub(in crate::kubelet) async fn host_in(&self, network: Option<&Network>) -> Option<IpAddr> {
+        if !self.0.is_of_host {
+            return None;
+        }
+        let usual = if self.0.is_podman() { "podman" } else { "bridge" };
+        let name = network.map_or(usual, |network| &network.name);
+        let mut hosts = self.0.hosts.lock().await;
+        if let Some(known) = hosts.get(name) {
+            return Some(*known);
+        }
+        let found = match self.0.docker.inspect_network(name, None).await {
+            Ok(found) => found.ipam.and_then(|ipam| ipam.config).unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(network = name, error = said(&error), "a network is not known");
+                return None;
+            }
+        };
+        let gateways = found.into_iter().filter_map(|config| config.gateway?.parse().ok());
+        // Docker sets up its networks before containers, and Podman with the first.
+        let is_here = |address: &IpAddr| self.0.is_podman() || interfaces().contains(address);
+        let host = gateways.filter(is_here).min_by_key(IpAddr::is_ipv6)?;
+        hosts.insert(name.to_owned(), host);
+        Some(host)
     }
 
     /// Removes the networks with this label whose owner is such a one. Nothing is in them any more.

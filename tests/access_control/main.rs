@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounts;
+mod escalation;
+
 use std::collections::BTreeMap;
 
 use kube::config::Kubeconfig;
@@ -202,18 +205,43 @@ async fn rights_follow_roles_and_bindings_at_once() {
 #[tokio::test]
 async fn the_default_roles_collect_the_rules_of_others() {
     let server = Server::start().await;
-    let binding = json!({
-        "metadata": {"name": "readers"}, "roleRef": {"kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"kind": "Group", "name": "readers"}],
-    });
-    ok(&server.admin, "POST", &format!("{RBAC}/clusterrolebindings"), Some(binding)).await;
-    refused(&server.jane, "GET", "/api/v1/pods", None).await;
-    let role = json!({
-        "metadata": {"name": "pods", "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
-        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],
-    });
-    ok(&server.admin, "POST", &format!("{RBAC}/clusterroles"), Some(role)).await;
+    let binding = |name: &str, role: &str, subject: Value| {
+        json!({
+            "metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": role}, "subjects": [subject],
+        })
+    };
+    let readers = json!({"kind": "Group", "name": "readers"});
+    let edit = Some(binding("readers", "edit", readers));
+    ok(&server.admin, "POST", &format!("{RBAC}/clusterrolebindings"), edit).await;
     ok(&server.jane, "GET", "/api/v1/pods", None).await;
+    ok(&server.jane, "POST", PODS, Some(pod("p"))).await;
+    refused(&server.jane, "GET", &format!("{RBAC}/roles"), None).await;
+    let role = |label: &str, resource: &str| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{label}");
+        Some(json!({
+            "metadata": {"name": resource, "labels": {label: "true"}},
+            "rules": [{"apiGroups": [""], "resources": [resource], "verbs": ["list"]}],
+        }))
+    };
+    let (path, nodes) = (format!("{RBAC}/clusterroles"), "/api/v1/nodes");
+    refused(&server.jane, "GET", nodes, None).await;
+    ok(&server.admin, "POST", &path, role("view", "nodes")).await;
+    ok(&server.jane, "GET", nodes, None).await;
+
+    // A role gives what the roles that collect less give, and only in the namespace of its binding.
+    let robot = || json!({"kind": "ServiceAccount", "name": "robot"});
+    let bindings = format!("{RBAC}/namespaces/default/rolebindings");
+    let (jobs, roles) =
+        ("/apis/batch/v1/namespaces/default/jobs", format!("{RBAC}/namespaces/default/roles"));
+    ok(&server.admin, "POST", &bindings, Some(binding("view", "view", robot()))).await;
+    ok(&server.robot, "GET", jobs, None).await;
+    refused(&server.robot, "GET", "/api/v1/namespaces/default/secrets", None).await;
+    refused(&server.robot, "POST", PODS, Some(pod("q"))).await;
+    ok(&server.admin, "POST", &bindings, Some(binding("admin", "admin", robot()))).await;
+    for path in [jobs, "/api/v1/namespaces/default/secrets", &roles] {
+        ok(&server.robot, "GET", path, None).await;
+    }
+    refused(&server.robot, "GET", "/apis/batch/v1/namespaces/kube-system/jobs", None).await;
     server.server.shutdown().await;
 }
 
@@ -299,18 +327,6 @@ async fn reviews_tell_who_may_do_what() {
     let answer = ok(&server.admin, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", token).await;
     assert_eq!(answer["status"]["user"]["username"], "jane");
     server.server.shutdown().await;
-}
-
-#[tokio::test]
-async fn without_rbac_everything_is_allowed_and_there_are_no_roles() {
-    let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
-    let client = client(server.kubeconfig()).await;
-    let roles = ok(&client, "GET", &format!("{RBAC}/clusterroles"), None).await;
-    assert_eq!(roles["items"], json!([]));
-    let review = Some(json!({"spec": {"resourceAttributes": {"verb": "delete", "resource": "nodes"}}}));
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    assert_eq!(ok(&client, "POST", path, review).await["status"], json!({"allowed": true}));
-    server.shutdown().await;
 }
 
 /// Ignoring the headers would answer with the rights of the sender: a `can-i` of another user would be wrong.
