@@ -93,6 +93,30 @@ async fn a_pod_has_the_rights_of_its_account_and_no_others() {
     cluster.stop().await;
 }
 
+/// Prints its user, as a client that is made for a cluster.
+#[tokio::test]
+#[ignore = "another test runs it in a pod"]
+async fn a_client_without_configuration_says_who_it_is() {
+    let client = kube::Client::try_from(kube::Config::incluster().unwrap()).unwrap();
+    let reviews: Api<SelfSubjectReview> = Api::all(client);
+    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.unwrap();
+    println!("user {}", review.status.unwrap().user_info.unwrap().username.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_pod_names_an_account_needs_no_configuration() {
+    let Some(cluster) = mounts::cluster().await else { return };
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), "default");
+    create(&accounts, json!({"metadata": {"name": "robot"}})).await;
+    let container = client("a_client_without_configuration_says_who_it_is");
+    cluster.create("p", json!({"serviceAccountName": "robot", "containers": [container]})).await;
+    let ended = cluster.ended("p").await;
+    let logs = cluster.logs("p").await;
+    assert_eq!(phase_of(&ended), "Succeeded", "{logs}");
+    assert!(logs.contains("user system:serviceaccount:default:robot\n"), "{logs}");
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_gets_no_token_if_it_or_its_account_says_so() {
     let cluster = Cluster::start().await;

@@ -53,7 +53,7 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let config = KubeletConfig { mode, api: server.pod_entrance(), ..with_processes() };
+        let config = KubeletConfig { api: server.pod_entrance(), ..kubelet };
         let kubelet = Kubelet::start(client.clone(), config).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Self { server, kubelet, client, pods, directory: tempfile::tempdir().unwrap() }

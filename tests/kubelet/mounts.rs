@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use super::*;
 
 /// A cluster whose processes have mounts; `None` where the kernel allows none.
-async fn cluster() -> Option<Cluster> {
+pub(crate) async fn cluster() -> Option<Cluster> {
     if let Mounting::ByVariable { why } = Mounting::of_this_host(with_processes().supervisor.as_deref()).await
     {
         assert!(std::env::var_os("CI").is_none(), "no mounts: {why}");

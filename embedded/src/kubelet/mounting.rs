@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::pod::{Container, PodSpec, Volume, VolumeMount};
 use super::supervisor::{START_MOUNTED, TRY};
-use super::volumes;
+use super::{service_account, volumes};
 
 /// How long the trial of a mount may take.
 const TRIAL: Duration = Duration::from_secs(5);
@@ -62,10 +62,12 @@ async fn trial(supervisor: Option<&Path>) -> Result<(), String> {
     Err(told.lines().next_back().unwrap_or("a trial failed").to_owned())
 }
 
-/// Whether a container needs mounts: it has one that the host does not have by itself.
+/// Whether a container needs mounts: it has one that the host does not have by itself. Every container has
+/// the token of the usual account, which needs none: a namespace costs more than a short process.
 pub(super) fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
     let is_given = |mount: &VolumeMount| is_found(spec, mount) && !mount.read_only;
-    container.volume_mounts.iter().any(|mount| !is_given(mount))
+    let is_usual = |mount: &VolumeMount| mount.mount_path == service_account::PATH && !spec.names_account();
+    container.volume_mounts.iter().any(|mount| !is_given(mount) && !is_usual(mount))
 }
 
 /// Whether the path of a mount is the volume itself on the host.
@@ -97,4 +99,33 @@ pub(super) fn unmountable(mount: &VolumeMount) -> Option<String> {
             mount.name, mount.mount_path
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn the_token_of_the_usual_account_needs_no_mounts() {
+        let token = || json!({"name": "token", "mountPath": service_account::PATH, "readOnly": true});
+        let needs = |account: Value, mounts: Value| {
+            let container = json!({"name": "c", "volumeMounts": mounts});
+            let spec = json!({"serviceAccountName": account, "containers": [container]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            needs_mounts(&spec, &spec.containers[0])
+        };
+        for (account, mounts, expected) in [
+            (Value::Null, json!([]), false),
+            (Value::Null, json!([token()]), false),
+            (json!("default"), json!([token()]), false),
+            (json!("robot"), json!([token()]), true),
+            (json!("robot"), json!([]), false),
+            (Value::Null, json!([token(), {"name": "work", "mountPath": "/work"}]), true),
+        ] {
+            assert_eq!(needs(account.clone(), mounts.clone()), expected, "{account} {mounts}");
+        }
+    }
 }

@@ -92,6 +92,11 @@ impl PodSpec {
         cut.trim_end_matches(['-', '.']).to_owned()
     }
 
+    /// Whether the pod names an account other than the usual one.
+    pub(super) fn names_account(&self) -> bool {
+        self.account() != DEFAULT_ACCOUNT
+    }
+
     /// The name of the ServiceAccount. Pods here need not name the usual one.
     pub(super) fn account(&self) -> &str {
         self.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)

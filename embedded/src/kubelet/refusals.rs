@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::path::{Component, Path};
 
-use super::pod::{Container, PodSpec, SecurityContext, Slot, Volume, VolumeMount};
+use super::mounting::{self, Mounting, is_found};
+use super::pod::{Container, PodSpec, SecurityContext, Slot, VolumeMount};
 use super::{service_account, volumes};
 
 /// Reason of a pod whose volume cannot be given.
@@ -151,7 +152,7 @@ fn starts_outside(spec: &PodSpec, container: &Container, mounting: &Mounting) ->
 /// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
 /// the volume is a path of this host that has the same name in the container. The token of its account is no
 /// reason: every pod has it, and few use it.
-fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount) -> Option<String> {
+fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount, why: &str) -> Option<String> {
     let variable = volumes::variable(&mount.name);
     if is_found(spec, mount) || uses(container, &variable) || mount.mount_path == service_account::PATH {
         return None;

@@ -156,8 +156,8 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
     ]);
     let place = place.seen(|path| view.path(path));
     let directory = place.starts_in(container.working_dir.as_deref());
-    given.extend(place.variables);
-    given.extend(volumes::variables(&setup.volumes));
+    given.extend(place.variables());
+    given.extend(view.variables(container, &setup.volumes));
     given.extend(setup.api.map(service_account::variables).unwrap_or_default());
     if !gpus.numbers().is_empty() {
         given.insert(VISIBLE_GPUS.into(), gpus.numbers().join(","));

@@ -424,7 +424,12 @@ impl Worker {
         };
         let (spec, api) = (&self.pod.spec, self.context.api.as_ref());
         let api = service_account::address(api, spec, engine, network.as_ref()).await;
-        let Some(engine) = engine else { return Some(PodSetup { volumes, api, ..PodSetup::default() }) };
+        let Some(engine) = engine else {
+            if let Some(why) = self.context.mounting.why_not(spec) {
+                self.context.events.note(&self.key, "MountsByVariable", &why).await;
+            }
+            return Some(PodSetup { volumes, api, ..PodSetup::default() });
+        };
         let make = || engine.sandbox(&self.key, spec, network.as_ref());
         let sandbox = self.await_setup(None, &self.stop, make).await?;
         Some(PodSetup { volumes, api, network, sandbox, ..PodSetup::default() })
