@@ -57,7 +57,6 @@ impl PodRuntime {
 
 #[cfg(feature = "embedded")]
 mod available {
-    use super::super::console::note;
     use super::{Failure, RuntimeArgs, RuntimeChoice, VolumeChoice};
     use yardmaster_embedded::kubelet::engine::Engine;
     use yardmaster_embedded::kubelet::preflight::{Machine, Runtime};
@@ -113,11 +112,12 @@ mod available {
             }
         }
 
-        /// Says what runs pods.
-        pub(in crate::cli) fn announce(&self) {
-            note(match &self.kind {
+        /// A line that says where pods run.
+        pub(in crate::cli) fn announcement(&self) -> String {
+            match &self.kind {
                 Kind::Processes(..) => {
-                    "Containers run as processes of this host; images are not pulled.".to_owned()
+                    "Embedded cluster: containers run as processes of this host; images are not pulled."
+                        .to_owned()
                 }
                 Kind::Containers(engine) => format!("Embedded cluster: containers run on {}.", engine.name()),
             }
