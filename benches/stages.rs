@@ -32,7 +32,7 @@ use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
 use yardmaster::job::limits::Limits;
-use yardmaster::job::manifest::{Extras, Maker};
+use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::plan::Plan;
 use yardmaster::job::pod::{IndexFailures, MaxRestarts, NewPod, Phase, Place, Pod};
@@ -130,7 +130,7 @@ fn reconcile_and_begin(bencher: Bencher<'_, '_>, held: Held) {
 #[divan::bench(sample_count = 1_000)]
 fn pod_manifest(bencher: Bencher<'_, '_>) {
     let job = job(&job_line(Held::Indexed(1), ENDLESS, ""));
-    let maker = || Maker::new(&job, EXTERNAL_FINALIZER, 7, Extras::default()).unwrap();
+    let maker = || Maker::new(&job, EXTERNAL_FINALIZER, 7, None).unwrap();
     let at = |number| NewPod {
         place: Place { number, attempt: 0 },
         index_failures: None,

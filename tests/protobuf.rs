@@ -22,8 +22,9 @@ use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, conn
 use yardmaster::cluster::watch::{Change, Selection, watch};
 use yardmaster::cluster::wire::{JobDecoder, ObservedJob, ObservedPod, PodDecoder};
 use yardmaster::job::job_id::JobId;
-use yardmaster::job::manifest::{Encoding, Extras, Maker, PodManifest};
+use yardmaster::job::manifest::{Encoding, Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
+use yardmaster::job::overlay::{HostAvoidance, Overlay, Quantity, ResourceList, Variable, VariableValue};
 use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place};
 use yardmaster::telemetry::metrics::Metrics;
 use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
@@ -288,9 +289,27 @@ fn job(name: &str, mode: &str) -> Value {
                     "restartPolicy": "Never", "hostname": "own", "terminationGracePeriodSeconds": 0,
                     "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": -1, "effect": "NoExecute"}],
                     "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+                    "affinity": {
+                        "nodeAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+                                {"matchFields": [
+                                    {"key": "metadata.name", "operator": "NotIn", "values": ["node-9"]},
+                                ]},
+                            ]},
+                            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {
+                                "matchExpressions": [{"key": "disk", "operator": "Exists"}],
+                            }}],
+                        },
+                        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+                            "weight": 5, "podAffinityTerm": {"topologyKey": "zone"},
+                        }]},
+                    },
                     "initContainers": [{"name": "setup", "image": "i"}],
                     "containers": [
-                        {"name": "main", "image": "i", "env": env("A"), "resources": {"requests": {"cpu": "100m"}}},
+                        {"name": "main", "image": "i", "env": env("A"), "resources": {
+                            "requests": {"cpu": "100m", "memory": "7Mi"}, "limits": {"memory": "8Mi"},
+                        }},
                         {"name": "side", "image": "i", "env": env("JOB_COMPLETION_INDEX")},
                     ],
                 },
@@ -313,7 +332,30 @@ async fn created(config: &kube::Config, reader: &Reader, name: &str, mode: &str)
 }
 
 fn made(job: &yardmaster::job::spec::Job, new: NewPod) -> PodManifest {
-    Maker::new(job, EXTERNAL_FINALIZER, 7, Extras::default()).unwrap().manifest(new)
+    Maker::new(job, EXTERNAL_FINALIZER, 7, None).unwrap().manifest(new)
+}
+
+/// An overlay with everything, on what the template of [`job`] has.
+fn overlay(required: bool) -> Overlay {
+    let variable = |name, value: &str| Variable { name, value: VariableValue::Text(value.into()) };
+    let memory = |container: &str, list, amount: &str| Quantity {
+        container: container.into(),
+        list,
+        resource: "memory",
+        amount: amount.into(),
+    };
+    Overlay {
+        labels: vec![("app", "y".into()), ("example.com/attempt", "2".into())],
+        annotations: vec![("note", "z".into())],
+        env: vec![variable("A", "of the overlay"), variable("ATTEMPT", "2")],
+        quantities: vec![
+            memory("main", ResourceList::Limits, "2Gi"),
+            memory("main", ResourceList::Requests, "1Gi"),
+            memory("side", ResourceList::Limits, "3Mi"),
+            memory("absent", ResourceList::Limits, "4Mi"),
+        ],
+        avoidance: Some(HostAvoidance { required, hosts: vec!["node-1".into(), "node-2".into()] }),
+    }
 }
 
 /// The pod that the API server stores for a manifest, without the fields that differ between any two pods.
@@ -343,16 +385,28 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
     for (name, mode) in [("plain", "NonIndexed"), ("indexed", "Indexed")] {
         let observed = created(&config, &in_both, name, mode).await;
         let (job, indexed) = (observed.job.clone().unwrap(), mode == "Indexed");
-        let manifest = |attempt, index_failures| {
+        let manifest = |attempt, index_failures, overlay: &Overlay| {
             let place = Place { number: 1, attempt };
-            made(&job, NewPod { place, index_failures, backoff: None, behind: 0 })
+            let new = NewPod { place, index_failures, backoff: None, behind: 0 };
+            made(&job, new).with_overlay(Some(Arc::new(overlay.clone())))
         };
         let failures = Some(IndexFailures { counted: 2, ignored: 1 });
-        let in_text = [manifest(0, None), manifest(1, failures)];
-        let spec = in_both.pod_spec(&job.id(), indexed).await.unwrap().unwrap();
+        let [none, required, preferred] = [Overlay::default(), overlay(true), overlay(false)];
+        let in_text = [
+            manifest(0, None, &none),
+            manifest(1, failures, &none),
+            manifest(4, None, &required),
+            manifest(5, None, &preferred),
+        ];
+        let spec = in_both.pod_spec(&job.id()).await.unwrap().unwrap();
         assert_eq!(spec.generation, observed.generation);
         job.spec.template.know_protobuf(spec.spec, indexed);
-        let in_protobuf = [manifest(2, None), manifest(3, failures)];
+        let in_protobuf = [
+            manifest(2, None, &none),
+            manifest(3, failures, &none),
+            manifest(6, None, &required),
+            manifest(7, None, &preferred),
+        ];
         for (text, protobuf) in in_text.into_iter().zip(in_protobuf) {
             assert_eq!((text.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf));
             let (text, protobuf) = (stored(&*transport, text).await, stored(&*transport, protobuf).await);
@@ -360,9 +414,9 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
         }
         let of = |namespace: &str, name: &str, uid| JobId::new(namespace.into(), name.into(), uid);
         let none = [
-            in_both.pod_spec(&of("default", name, "another".into()), indexed).await.unwrap(),
-            in_both.pod_spec(&of("default", "absent", job.uid.clone()), indexed).await.unwrap(),
-            in_json.pod_spec(&job.id(), indexed).await.unwrap(),
+            in_both.pod_spec(&of("default", name, "another".into())).await.unwrap(),
+            in_both.pod_spec(&of("default", "absent", job.uid.clone())).await.unwrap(),
+            in_json.pod_spec(&job.id()).await.unwrap(),
         ];
         assert_eq!(none, [None, None, None]);
     }

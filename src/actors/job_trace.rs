@@ -383,7 +383,7 @@ fn size(job: &Job) -> impl Iterator<Item = Attribute> {
 }
 
 fn caller(job: &Job) -> Option<Caller<'_>> {
-    let caller = job.options.caller.as_deref()?;
+    let caller = job.options.caller.as_ref()?;
     Some(Caller { traceparent: &caller.traceparent, tracestate: &caller.tracestate })
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::job_input::{JobInput, RequestEvent};
 use super::large_pods::LARGE;
 use super::requests::Requests;
-use crate::job::manifest::{Extras, Maker};
+use crate::job::manifest::PodManifest;
 use crate::job::pod::NewPod;
 use crate::job::state::Created;
 use crate::job::template::PodTemplate;
@@ -31,7 +31,12 @@ enum LargeTemplateError {
 
 impl Requests {
     /// Creates a pod from the Job as a live read shows it. `template`: that of the last reading.
-    pub fn create_from_live(self: &Arc<Self>, template: &PodTemplate, new: NewPod, extras: Extras) {
+    pub fn create_from_live(
+        self: &Arc<Self>,
+        template: &PodTemplate,
+        new: NewPod,
+        pod_group: Option<Box<str>>,
+    ) {
         let (this, right) = (self.clone(), self.creations.current());
         let (turns, before) = (self.cx.large_pods.of(template).clone(), template.length());
         // A drain of the shard does not wait for turns and reads, of which a Job may want thousands.
@@ -48,9 +53,10 @@ impl Requests {
                     event: RequestEvent::Nothing,
                 });
             };
-            match this.live_maker(extras, before).await {
-                Ok(maker) => {
-                    let creation = this.creation(maker.manifest(new), right);
+            let place = new.place;
+            match this.from_live(new, pod_group, before).await {
+                Ok(manifest) => {
+                    let creation = this.creation(manifest, right);
                     this.run(async move {
                         let _permit = permit;
                         creation.await
@@ -58,14 +64,19 @@ impl Requests {
                 }
                 Err(event) => {
                     let answer = Created::Refused;
-                    this.inbox.push(JobInput::Created { place: new.place, answer, event });
+                    this.inbox.push(JobInput::Created { place, answer, event });
                 }
             }
         });
     }
 
-    /// The maker of pods from the Job's current template.
-    async fn live_maker(&self, extras: Extras, before: usize) -> Result<Arc<Maker>, RequestEvent> {
+    /// A pod as the Job's template is now.
+    async fn from_live(
+        &self,
+        new: NewPod,
+        pod_group: Option<Box<str>>,
+        before: usize,
+    ) -> Result<PodManifest, RequestEvent> {
         if self.fence.is_closed() {
             return Err(RequestEvent::Nothing);
         }
@@ -74,7 +85,8 @@ impl Requests {
         match read.as_ref().map(|seen| &seen.job) {
             Some(Ok(job)) if job.may_create_pods() => {
                 fits(job.spec.template.length(), before).map_err(|error| refused(&error))?;
-                self.maker(job, extras).map_err(|error| refused(&error))
+                let maker = self.maker(job, pod_group).map_err(|error| refused(&error))?;
+                Ok(maker.manifest(new).with_overlay(self.overlay(job)))
             }
             // The watch is about to show that no pod is wanted.
             _ => Err(RequestEvent::Nothing),

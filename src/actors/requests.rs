@@ -29,7 +29,9 @@ use crate::cluster::wire::{
     ObservedJob, ObservedPod, status_patch, untrack_ended_patch, untrack_patch, untrack_unchanged_patch,
 };
 use crate::job::job_id::JobId;
-use crate::job::manifest::{Extras, Maker, PodManifest};
+use crate::job::manifest::{Maker, PodManifest};
+use crate::job::options::PodFacts;
+use crate::job::overlay::Overlay;
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{Place, PodRef};
 use crate::job::selector::Selector;
@@ -173,8 +175,14 @@ impl Requests {
     ///
     /// # Errors
     /// When no pod can be made from its template.
-    pub(super) fn maker(&self, job: &Job, extras: Extras) -> Result<Arc<Maker>, TemplateError> {
-        Maker::new(job, self.cx.config.finalizer(), self.shard.0, extras)
+    pub(super) fn maker(&self, job: &Job, pod_group: Option<Box<str>>) -> Result<Arc<Maker>, TemplateError> {
+        Maker::new(job, self.cx.config.finalizer(), self.shard.0, pod_group)
+    }
+
+    /// What a pod of this reading of the Job gets beside its template.
+    pub(super) fn overlay(&self, job: &Job) -> Option<Arc<Overlay>> {
+        let traceparent = job.options.propagate_trace.then(|| self.trace.traceparent()).flatten();
+        job.options.overlay(&PodFacts { traceparent: traceparent.as_deref() })
     }
 
     /// Creates a pod.
@@ -446,11 +454,11 @@ impl Requests {
         });
     }
 
-    /// Reads the spec of the Job's pods in protobuf. It is optional: no task waits for the answer.
-    pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
+    /// Reads the spec of the Job's pod template in protobuf. It can be done without: nobody waits for the answer.
+    pub fn read_pod_spec(self: &Arc<Self>) {
         let this = self.clone();
         self.run_after(async move {
-            let read = this.cx.reads.pod_spec(&this.job, indexed).await;
+            let read = this.cx.reads.pod_spec(&this.job).await;
             if let Err(error) = &read {
                 log_job!(debug, this.name(), %error, "pods are created in JSON");
             }

@@ -9,10 +9,11 @@ use serde::Serialize;
 
 use super::json::json_text;
 use super::names;
+use super::overlay::Overlay;
 use super::pod::{IndexFailures, NewPod, Place};
 use super::pod_name::{generate_prefix, pod_name};
 use super::protobuf::{Writer, core_object, field};
-use super::spec::Job;
+use super::spec::{Job, JobSpec};
 use super::template::{FailureCounts, Parts, ProtobufParts, TemplateError};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};
@@ -21,15 +22,6 @@ use crate::mutants::{Mutant, is};
 const OWN_LENGTH: usize = 560;
 /// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
-
-/// What the pods of a Job get beside its template and their places.
-#[derive(Clone, Debug, Default)]
-pub struct Extras {
-    /// `spec.schedulingGroup.podGroupName`, for Jobs that are scheduled as a gang.
-    pub pod_group: Option<Box<str>>,
-    /// W3C `traceparent` for the containers, if they are to know it. The same for all pods of a Job.
-    pub traceparent: Option<String>,
-}
 
 /// What pods of a Job are made of, but for what each has of its own.
 #[derive(Debug)]
@@ -40,12 +32,14 @@ pub struct Maker {
     indexed: bool,
     finalizer: &'static str,
     shard: u32,
+    /// `spec.schedulingGroup.podGroupName`, for Jobs that are scheduled as a gang.
     pod_group: Option<Box<str>>,
+    spec: Arc<JobSpec>,
     template: TemplateParts,
 }
 
 /// The parts of a template, in one of the encodings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum TemplateParts {
     Json(Arc<Parts>),
     Protobuf(Arc<ProtobufParts>),
@@ -57,6 +51,8 @@ enum TemplateParts {
 pub struct PodManifest {
     maker: Arc<Maker>,
     new: NewPod,
+    /// `None` if it adds nothing.
+    overlay: Option<Arc<Overlay>>,
 }
 
 /// An encoding of objects.
@@ -69,8 +65,8 @@ pub enum Encoding {
 }
 
 impl Maker {
-    /// What pods of this reading of a Job are made of, in protobuf where the template is known in protobuf and nothing is
-    /// added to its spec but the index. `finalizer`: the tracking finalizer.
+    /// What pods of this reading of a Job are made of, in protobuf where the template is known in protobuf and the pods are in
+    /// no group. `finalizer`: the tracking finalizer.
     ///
     /// # Errors
     /// When the template has a form that the API server would not accept.
@@ -78,9 +74,8 @@ impl Maker {
         job: &Job,
         finalizer: &'static str,
         shard: u32,
-        extras: Extras,
+        pod_group: Option<Box<str>>,
     ) -> Result<Arc<Self>, TemplateError> {
-        let Extras { pod_group, traceparent } = extras;
         // From here on, nothing in them needs escaping.
         for name in [&*job.name, &*job.namespace, pod_group.as_deref().unwrap_or_default()] {
             if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)) {
@@ -88,18 +83,31 @@ impl Maker {
             }
         }
         let (template, indexed) = (&job.spec.template, job.spec.completion.indexes().is_some());
-        let is_plain = pod_group.is_none() && traceparent.is_none();
-        let template = match template.protobuf_parts().filter(|_| is_plain) {
+        let template = match template.protobuf_parts().filter(|_| pod_group.is_none()) {
             Some(parts) => TemplateParts::Protobuf(parts),
-            None => TemplateParts::Json(template.parts(indexed, traceparent.as_deref())?),
+            None => TemplateParts::Json(template.parts(indexed)?),
         };
-        let (namespace, uid, job) = (job.namespace.clone(), job.uid.clone(), job.name.clone());
-        Ok(Arc::new(Self { namespace, job, uid, indexed, finalizer, shard, pod_group, template }))
+        let (namespace, uid, spec) = (job.namespace.clone(), job.uid.clone(), job.spec.clone());
+        let job = job.name.clone();
+        Ok(Arc::new(Self { namespace, job, uid, indexed, finalizer, shard, pod_group, spec, template }))
     }
 
     /// The pod of a plan.
     pub fn manifest(self: &Arc<Self>, new: NewPod) -> PodManifest {
-        PodManifest { maker: self.clone(), new }
+        PodManifest { maker: self.clone(), new, overlay: None }
+    }
+
+    /// The parts of the template with an overlay. If that cannot be added, the template is one that the API server refuses
+    /// anyway, and says why.
+    fn with_overlay(&self, overlay: &Arc<Overlay>) -> TemplateParts {
+        let template = &self.spec.template;
+        let overlaid = match &self.template {
+            TemplateParts::Json(_) => template.overlaid(self.indexed, overlay).map(TemplateParts::Json),
+            TemplateParts::Protobuf(parts) => {
+                template.overlaid_in_protobuf(self.indexed, parts, overlay).map(TemplateParts::Protobuf)
+            }
+        };
+        overlaid.unwrap_or_else(|_| self.template.clone())
     }
 
     fn owner(&self) -> OwnerReference<'_> {
@@ -108,6 +116,12 @@ impl Maker {
 }
 
 impl PodManifest {
+    /// The pod with an overlay.
+    #[must_use]
+    pub fn with_overlay(self, overlay: Option<Arc<Overlay>>) -> Self {
+        Self { overlay, ..self }
+    }
+
     /// `metadata.namespace`.
     pub fn namespace(&self) -> &Arc<str> {
         &self.maker.namespace
@@ -144,8 +158,10 @@ impl PodManifest {
     /// The whole object, composed anew.
     pub fn body(&self) -> Bytes {
         let name = if is(Mutant::RandomPodNames) { String::new() } else { self.name() };
-        let own = Own { maker: &self.maker, new: &self.new, index: self.index(), name: &name };
-        match &self.maker.template {
+        let overlay = self.overlay.as_deref();
+        let own = Own { maker: &self.maker, new: &self.new, overlay, index: self.index(), name: &name };
+        let overlaid = self.overlay.as_ref().map(|overlay| self.maker.with_overlay(overlay));
+        match overlaid.as_ref().unwrap_or(&self.maker.template) {
             TemplateParts::Json(parts) => own.json(parts),
             TemplateParts::Protobuf(parts) => own.protobuf(parts),
         }
@@ -164,6 +180,7 @@ impl PodManifest {
 struct Own<'a> {
     maker: &'a Maker,
     new: &'a NewPod,
+    overlay: Option<&'a Overlay>,
     index: Option<u32>,
     name: &'a str,
 }
@@ -248,6 +265,8 @@ impl Own<'_> {
         if let Some(index) = self.index {
             texts.text(names::COMPLETION_INDEX, index);
         }
+        let overlay = self.overlay.iter().flat_map(|overlay| &overlay.labels);
+        overlay.for_each(|(key, value)| texts.text(key, value));
     }
 
     fn annotations(self, texts: &mut impl Texts) {
@@ -259,6 +278,8 @@ impl Own<'_> {
         if let Some(index) = self.index {
             texts.text(names::COMPLETION_INDEX, index);
         }
+        let overlay = self.overlay.iter().flat_map(|overlay| &overlay.annotations);
+        overlay.for_each(|(key, value)| texts.text(key, value));
     }
 
     /// Adds the earlier failures of the index, and returns the template's own counts that stand. As with the built-in

@@ -11,7 +11,7 @@
 //! | how many pods run at once, and how many must succeed | [`manage`], [`spec`] | `spec.parallelism`, `spec.completions` |
 //! | which index or ordinal a new pod gets | [`pod_set`] (`places`) | `spec.completionMode` |
 //! | what a pod is called | [`pod_name`] | `metadata.name`, `spec.hostname` of the pod |
-//! | what a pod is made of | [`manifest`], [`template`], `protobuf` | `spec.template` |
+//! | what a pod is made of | [`manifest`], [`template`], [`overlay`], [`protobuf`] | `spec.template` |
 //! | which pods are the Job's: identity, adoption and release | [`job_id`], [`adoption`], [`selector`] | `spec.selector`, `metadata.ownerReferences` |
 //! | each ended pod is counted exactly once | [`counting`] | `status.uncountedTerminatedPods`, finalizer `batch.kubernetes.io/job-tracking` |
 //! | which indexes have succeeded or failed | [`index_set`], [`pod_set`] (`ledger`) | `status.completedIndexes`, `status.failedIndexes` |
@@ -49,6 +49,7 @@ pub mod manage;
 pub mod manifest;
 pub mod names;
 pub mod options;
+pub mod overlay;
 pub mod passivation;
 pub mod plan;
 pub mod pod;
@@ -56,7 +57,7 @@ pub mod pod_failure_policy;
 pub mod pod_name;
 pub mod pod_retries;
 pub mod pod_set;
-pub(crate) mod protobuf;
+pub mod protobuf;
 pub mod reconcile;
 pub mod retention;
 pub mod retry;

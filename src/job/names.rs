@@ -23,6 +23,9 @@ pub fn completion_index_path() -> String {
 /// Environment variable with the trace of the Job, in containers that are to know it.
 pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
 
+/// Label of nodes: their host name, in practice the name of the node.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
 /// `spec.managedBy` of Jobs of the controller built into Kubernetes. In replacement mode it is our own name.
 pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
 /// `spec.managedBy` of Yardmaster's Jobs in external mode.

@@ -1,4 +1,4 @@
-//! Writes protobuf messages, as far as pods and Events need that.
+//! Protobuf, as far as pods and Events need it: a writer of messages, and the fields of a message that is read.
 
 use bytes::Bytes;
 
@@ -16,6 +16,118 @@ pub mod field {
     pub const INIT_CONTAINERS: u32 = 20;
     /// `Container.env`.
     pub const ENV: u32 = 7;
+    /// `Container.resources`.
+    pub const RESOURCES: u32 = 8;
+    /// `PodSpec.affinity`.
+    pub const AFFINITY: u32 = 18;
+}
+
+/// Why a field cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// A field reaches beyond the end of its message.
+    #[error("a field is cut off")]
+    Cut,
+    /// A number, length or tag is longer than 64 bits, or a tag or value is out of its range.
+    #[error("a number is out of range")]
+    Range,
+    /// A field holds a value of another type than Kubernetes gives it.
+    #[error("a field is of another type")]
+    Type,
+}
+
+/// The encoded value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// An integer or boolean.
+    Number(u64),
+    /// Text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// A fixed-width number, such as a floating-point one: no known field has this type.
+    Other,
+}
+
+impl<'a> Value<'a> {
+    /// Text, bytes or a message.
+    pub(crate) fn bytes(self) -> Result<&'a [u8], FieldError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Number(_) | Self::Other => Err(FieldError::Type),
+        }
+    }
+}
+
+/// The first field of these bytes, by number. The bytes behind it are left.
+#[inline]
+pub fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Value<'a>), FieldError> {
+    let (number, wire_type) = tag(varint(bytes)?)?;
+    let value = match wire_type {
+        WireType::Number => Value::Number(varint(bytes)?),
+        WireType::Bytes => {
+            let length = varint(bytes)?;
+            Value::Bytes(split(bytes, length)?)
+        }
+        WireType::Fixed(length) => split(bytes, length).map(|_| Value::Other)?,
+    };
+    Ok((number, value))
+}
+
+/// How the value of a field is encoded.
+#[derive(Clone, Copy, Debug)]
+pub enum WireType {
+    /// As a number of up to ten bytes.
+    Number,
+    /// As its length and so many bytes.
+    Bytes,
+    /// In so many bytes.
+    Fixed(u64),
+}
+
+/// The number of a field, from 1 on, and how its value is encoded.
+#[inline]
+pub fn tag(tag: u64) -> Result<(u32, WireType), FieldError> {
+    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or(FieldError::Range)?;
+    let wire_type = match tag & 7 {
+        0 => WireType::Number,
+        1 => WireType::Fixed(8),
+        2 => WireType::Bytes,
+        5 => WireType::Fixed(4),
+        _ => return Err(FieldError::Type),
+    };
+    Ok((number, wire_type))
+}
+
+#[inline]
+fn split<'a>(bytes: &mut &'a [u8], length: u64) -> Result<&'a [u8], FieldError> {
+    let length = usize::try_from(length).map_err(|_| FieldError::Range)?;
+    let (taken, remaining) = bytes.split_at_checked(length).ok_or(FieldError::Cut)?;
+    *bytes = remaining;
+    Ok(taken)
+}
+
+/// The number at the beginning of these bytes. Inlined for the common case: tags and lengths of one byte.
+#[inline]
+pub fn varint(bytes: &mut &[u8]) -> Result<u64, FieldError> {
+    match bytes.split_first() {
+        Some((byte, remaining)) if *byte < 0x80 => {
+            *bytes = remaining;
+            Ok(u64::from(*byte))
+        }
+        _ => long_varint(bytes),
+    }
+}
+
+fn long_varint(bytes: &mut &[u8]) -> Result<u64, FieldError> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, remaining) = bytes.split_first().ok_or(FieldError::Cut)?;
+        *bytes = remaining;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(FieldError::Range)
 }
 
 /// What an object in protobuf begins with.

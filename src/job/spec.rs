@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::index_set::IndexSet;
 use super::job_id::JobId;
-use super::options::Options;
+use super::options::JobOptions;
 use super::selector::Selector;
 use super::status::JobStatus;
 use super::template::PodTemplate;
@@ -28,7 +28,7 @@ pub struct Job {
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `metadata.annotations` under `yardmaster.dev/`: options that the user has set.
-    pub options: Options,
+    pub options: JobOptions,
     /// `spec`.
     pub spec: Arc<JobSpec>,
     /// `status`.

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
 use super::json::members;
 use super::names;
-use super::protobuf::{Writer, field};
+use super::overlay::{Overlay, SpecFields};
+use super::protobuf::{FieldError, Writer, field, next_field};
 use super::short_text::short;
 
 /// Longest text of a template that is kept, in bytes. Templates of public examples have up to 8 KB; the API server allows
@@ -42,9 +42,17 @@ pub struct PodTemplate {
 struct Written {
     plain: OnceLock<Result<Arc<Parts>, TemplateError>>,
     indexed: OnceLock<Result<Arc<Parts>, TemplateError>>,
-    /// Of either mode, with the trace of the Job in every container's environment.
-    traced: OnceLock<Result<Arc<Parts>, TemplateError>>,
     protobuf: OnceLock<Arc<ProtobufParts>>,
+    /// The parts with the overlay that was asked for last: in general, pods that follow each other have the same.
+    overlaid: Mutex<Option<Overlaid<Parts>>>,
+    overlaid_protobuf: Mutex<Option<Overlaid<ProtobufParts>>>,
+}
+
+/// Parts with an overlay.
+#[derive(Clone, Debug)]
+struct Overlaid<T> {
+    overlay: Arc<Overlay>,
+    parts: Arc<T>,
 }
 
 /// The parts that all pods of a Job share, as fields of protobuf messages. With these, pods are created in protobuf, which
@@ -81,6 +89,12 @@ pub enum TemplateError {
 impl From<serde_json::Error> for TemplateError {
     fn from(error: serde_json::Error) -> Self {
         Self::Malformed(short(&error.to_string()).into())
+    }
+}
+
+impl From<FieldError> for TemplateError {
+    fn from(error: FieldError) -> Self {
+        Self::Malformed(error.to_string().into())
     }
 }
 
@@ -197,10 +211,13 @@ impl PodTemplate {
         self.names_scheduling_group
     }
 
-    /// Adds `spec` of the template in protobuf, with the index of Indexed Jobs in every container's environment and
-    /// without their `hostname`. It must be that of this very template.
+    /// Adds `spec` of the template in protobuf. It must be that of this very template, and is not used if it cannot be read.
     pub fn know_protobuf(&self, spec: Bytes, indexed: bool) {
-        let parts = self.text.as_ref().and_then(|text| ProtobufParts::read(text, indexed, spec).ok());
+        let read = |text: &Arc<RawValue>| {
+            let spec = if indexed { at_index(&spec).ok()?.into() } else { spec };
+            ProtobufParts::read(text, indexed, spec, &Overlay::default()).ok()
+        };
+        let parts = self.text.as_ref().and_then(read);
         if let Some(parts) = parts {
             // Known already: it is the same.
             let _ = self.written.protobuf.set(parts.into());
@@ -216,44 +233,91 @@ impl PodTemplate {
         self.written.protobuf.get().filter(|parts| !parts.are_avoided.load(Ordering::Relaxed)).cloned()
     }
 
-    /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.
+    /// The parts of pods of a Job with this completion mode.
     ///
     /// # Errors
     /// When the template is malformed, or not kept.
-    pub(super) fn parts(
+    pub(super) fn parts(&self, indexed: bool) -> Result<Arc<Parts>, TemplateError> {
+        let kind = if indexed { &self.written.indexed } else { &self.written.plain };
+        let text = self.text.as_ref().ok_or(TemplateError::NotKept)?;
+        kind.get_or_init(|| Parts::read(text, indexed, &Overlay::default()).map(Arc::new)).clone()
+    }
+
+    /// These parts of the template with an overlay.
+    ///
+    /// # Errors
+    /// When a field that the overlay changes is malformed, or the template is not kept.
+    pub(super) fn overlaid(
         &self,
         indexed: bool,
-        traceparent: Option<&str>,
+        overlay: &Arc<Overlay>,
     ) -> Result<Arc<Parts>, TemplateError> {
-        let kind = match (indexed, traceparent) {
-            (_, Some(_)) => &self.written.traced,
-            (true, None) => &self.written.indexed,
-            (false, None) => &self.written.plain,
-        };
         let text = self.text.as_ref().ok_or(TemplateError::NotKept)?;
-        kind.get_or_init(|| Parts::read(text, indexed, traceparent).map(Arc::new)).clone()
+        with_overlay(&self.written.overlaid, overlay, || Parts::read(text, indexed, overlay))
+    }
+
+    /// The same in protobuf.
+    ///
+    /// # Errors
+    /// As [`overlaid`](Self::overlaid).
+    pub(super) fn overlaid_in_protobuf(
+        &self,
+        indexed: bool,
+        parts: &ProtobufParts,
+        overlay: &Arc<Overlay>,
+    ) -> Result<Arc<ProtobufParts>, TemplateError> {
+        let text = self.text.as_ref().ok_or(TemplateError::NotKept)?;
+        with_overlay(&self.written.overlaid_protobuf, overlay, || {
+            let spec = overlay.added_to_protobuf(&parts.spec)?.into();
+            ProtobufParts::read(text, indexed, spec, overlay)
+        })
     }
 }
 
+/// The parts with this overlay: those that were made last, or new ones.
+fn with_overlay<T>(
+    last: &Mutex<Option<Overlaid<T>>>,
+    overlay: &Arc<Overlay>,
+    make: impl FnOnce() -> Result<T, TemplateError>,
+) -> Result<Arc<T>, TemplateError> {
+    // Poisoning is ignored: the parts are replaced in one step.
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = last.as_ref().filter(|known| known.overlay == *overlay) {
+        return Ok(known.parts.clone());
+    }
+    let parts = Arc::new(make()?);
+    *last = Some(Overlaid { overlay: overlay.clone(), parts: parts.clone() });
+    Ok(parts)
+}
+
+/// The spec of a template in protobuf as pods with an index have it: without `hostname`, and with the index in every
+/// container's environment.
+fn at_index(spec: &[u8]) -> Result<Vec<u8>, FieldError> {
+    let (mut rest, mut copy) = (spec, Writer::default());
+    while !rest.is_empty() {
+        let before = rest;
+        let (number, _) = next_field(&mut rest)?;
+        if number != field::HOSTNAME {
+            copy.append(&before[..before.len() - rest.len()]);
+        }
+    }
+    Overlay::of_index().added_to_protobuf(&copy.into_bytes())
+}
+
 impl Parts {
-    fn read(json: &RawValue, indexed: bool, traceparent: Option<&str>) -> Result<Self, TemplateError> {
+    fn read(json: &RawValue, indexed: bool, overlay: &Overlay) -> Result<Self, TemplateError> {
         let Template { metadata, spec } = serde_json::from_str(json.get())?;
         let given = spec.into_iter().filter(|(_, value)| value.get() != "null");
-        let mut spec: BTreeMap<_, _> = given.map(|(field, value)| (field, Cow::Borrowed(value))).collect();
+        let mut spec: SpecFields<'_> = given.map(|(field, value)| (field, Cow::Borrowed(value))).collect();
         if indexed {
             spec.remove("hostname");
+            Overlay::of_index().add_to_json(&mut spec)?;
         }
-        let variables = indexed.then(Variable::index).into_iter().chain(traceparent.map(Variable::trace));
-        let env = variables.collect::<Result<Vec<_>, _>>()?;
-        for kind in ["initContainers", "containers"].into_iter().filter(|_| !env.is_empty()) {
-            if let Some(containers) = spec.get_mut(kind) {
-                *containers = Cow::Owned(with_env(containers, &env)?);
-            }
-        }
+        overlay.add_to_json(&mut spec)?;
         let texts = |given: Texts<'_>| members(&given.collect::<BTreeMap<_, _>>());
         Ok(Self {
-            labels: texts(metadata.labels(indexed)),
-            annotations: texts(metadata.annotations(indexed)),
+            labels: texts(metadata.labels(indexed, overlay)),
+            annotations: texts(metadata.annotations(indexed, overlay)),
             failure_counts: metadata.failure_counts(indexed, texts),
             spec: members(&spec),
             finalizers: metadata.finalizers.unwrap_or_default(),
@@ -262,7 +326,7 @@ impl Parts {
 }
 
 impl ProtobufParts {
-    fn read(json: &RawValue, indexed: bool, spec: Bytes) -> Result<Self, TemplateError> {
+    fn read(json: &RawValue, indexed: bool, spec: Bytes, overlay: &Overlay) -> Result<Self, TemplateError> {
         let Template { metadata, .. } = serde_json::from_str(json.get())?;
         let entries = |number, given: Texts<'_>| {
             let mut writer = Writer::default();
@@ -270,8 +334,8 @@ impl ProtobufParts {
             writer.into_bytes()
         };
         Ok(Self {
-            labels: entries(field::LABELS, metadata.labels(indexed)),
-            annotations: entries(field::ANNOTATIONS, metadata.annotations(indexed)),
+            labels: entries(field::LABELS, metadata.labels(indexed, overlay)),
+            annotations: entries(field::ANNOTATIONS, metadata.annotations(indexed, overlay)),
             failure_counts: metadata.failure_counts(indexed, |given| entries(field::ANNOTATIONS, given)),
             spec,
             finalizers: metadata.finalizers.unwrap_or_default(),
@@ -284,14 +348,14 @@ impl ProtobufParts {
 type Texts<'a> = Box<dyn Iterator<Item = (&'a String, &'a String)> + 'a>;
 
 impl TemplateMeta {
-    /// Labels but those that we set.
-    fn labels(&self, indexed: bool) -> Texts<'_> {
-        Self::given(&self.labels, move |key| !is_own(key, indexed))
+    /// Labels except those that we set.
+    fn labels<'a>(&'a self, indexed: bool, overlay: &'a Overlay) -> Texts<'a> {
+        Self::given(&self.labels, move |key| !is_own(key, indexed) && !overlay.sets_label(key))
     }
 
-    /// Annotations but those that we set.
-    fn annotations(&self, indexed: bool) -> Texts<'_> {
-        Self::given(&self.annotations, move |key| !is_own(key, indexed))
+    /// Annotations except those that we set.
+    fn annotations<'a>(&'a self, indexed: bool, overlay: &'a Overlay) -> Texts<'a> {
+        Self::given(&self.annotations, move |key| !is_own(key, indexed) && !overlay.sets_annotation(key))
     }
 
     /// Annotations that we set where an index has failures to count.
@@ -304,7 +368,10 @@ impl TemplateMeta {
         }
     }
 
-    fn given(texts: &Option<BTreeMap<String, String>>, wanted: impl Fn(&str) -> bool + 'static) -> Texts<'_> {
+    fn given<'a>(
+        texts: &'a Option<BTreeMap<String, String>>,
+        wanted: impl Fn(&str) -> bool + 'a,
+    ) -> Texts<'a> {
         Box::new(texts.iter().flatten().filter(move |(key, _)| wanted(key)))
     }
 }
@@ -314,61 +381,11 @@ fn is_own(key: &str, indexed: bool) -> bool {
     OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key))
 }
 
-/// A variable that we add to the environment of containers.
-struct Variable {
-    name: &'static str,
-    json: Box<RawValue>,
-}
-
-impl Variable {
-    fn new(name: &'static str, json: &Value) -> Result<Self, serde_json::Error> {
-        Ok(Self { name, json: to_raw_value(json)? })
-    }
-
-    /// The index of the pod.
-    fn index() -> Result<Self, serde_json::Error> {
-        let (name, path) = (names::COMPLETION_INDEX_ENV, names::completion_index_path());
-        Self::new(name, &json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}))
-    }
-
-    /// The trace of the Job.
-    fn trace(traceparent: &str) -> Result<Self, serde_json::Error> {
-        let name = names::TRACEPARENT_ENV;
-        Self::new(name, &json!({"name": name, "value": traceparent}))
-    }
-}
-
-/// What is read of a variable that the user has set.
-#[derive(Deserialize)]
-struct Named<'a> {
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-}
-
-/// These containers with the variables, but for those that the user has set. The rest of each is copied unread.
-fn with_env(containers: &RawValue, variables: &[Variable]) -> Result<Box<RawValue>, serde_json::Error> {
-    let containers: Vec<BTreeMap<Cow<'_, str>, &RawValue>> = serde_json::from_str(containers.get())?;
-    let with_env = containers.into_iter().map(|container| {
-        let env = env_with(container.get("env").map_or("null", |env| env.get()), variables)?;
-        let given = container.into_iter().map(|(field, value)| (field, Cow::Borrowed(value)));
-        Ok(given.chain([("env".into(), Cow::Owned(env))]).collect())
-    });
-    to_raw_value(&with_env.collect::<Result<Vec<BTreeMap<_, _>>, serde_json::Error>>()?)
-}
-
-/// The variables of a container with these.
-fn env_with(env: &str, variables: &[Variable]) -> Result<Box<RawValue>, serde_json::Error> {
-    let named: Option<Vec<Named<'_>>> = serde_json::from_str(env)?;
-    let named = named.unwrap_or_default();
-    let new = variables.iter().filter(|variable| named.iter().all(|given| given.name != variable.name));
-    let given: Option<Vec<&RawValue>> = serde_json::from_str(env)?;
-    let all = given.into_iter().flatten().chain(new.map(|variable| &*variable.json));
-    to_raw_value(&all.collect::<Vec<_>>())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
 
     use super::*;
     use crate::job::end::condition;
@@ -385,7 +402,7 @@ mod tests {
         };
         let job = with(job(Completion::Count(1), 1), |spec| spec.template = template.clone());
         assert_eq!(written(&template), (false, false));
-        job.spec.template.parts(false, None).unwrap();
+        job.spec.template.parts(false).unwrap();
         assert_eq!(written(&template), (true, false));
         assert!(!template.names_scheduling_group());
     }
@@ -408,7 +425,7 @@ mod tests {
             assert!(kept.is_kept() && kept.same_text(&PodTemplate::new(&text)));
             let dropped = kept.dropped();
             assert!(!dropped.is_kept() && !dropped.same_text(&dropped));
-            assert_eq!(dropped.parts(false, None).unwrap_err(), TemplateError::NotKept);
+            assert_eq!(dropped.parts(false).unwrap_err(), TemplateError::NotKept);
         }
     }
 

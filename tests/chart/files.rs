@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use yardmaster::job::options::TABLE;
+use yardmaster::job::options::admission::validations;
 
 use crate::render::{objects_of_chart, of_kind, only};
 use crate::tools::{Helm, helms};
@@ -49,6 +51,18 @@ fn files_become_rules_and_dashboards_as_they_are() {
         assert_eq!(map["data"], json!({"Made_Up.json": DASHBOARD}), "{helm}");
         assert_eq!(map["metadata"]["name"], "yard-yardmaster-made-up", "{helm}");
         assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "{helm}");
+    }
+}
+
+/// The rules of the policy are made from the table that the parser of options is made from.
+#[test]
+fn the_policy_has_the_rules_of_the_options() {
+    let rules: Value = serde_saphyr::from_str(&validations()).unwrap();
+    assert_eq!(rules.as_array().unwrap().len(), TABLE.len());
+    for helm in helms() {
+        let objects = objects_of_chart(&helm, chart().as_os_str(), &[]);
+        let policy = only(&objects, "ValidatingAdmissionPolicy");
+        assert_eq!(policy["spec"]["validations"], rules, "{helm}");
     }
 }
 

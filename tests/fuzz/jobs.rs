@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use yardmaster::cluster::wire::{DecodeError, Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::gang_state::GangAnswer;
 use yardmaster::job::limits::Limits;
-use yardmaster::job::manifest::{Extras, Maker};
+use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::pod::Pod;
 use yardmaster::job::reconcile::reconcile;
@@ -84,7 +84,7 @@ pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), S
                 state.status_written(now);
             }
             for new in &plan.creates {
-                if let Ok(maker) = Maker::new(&state.job, EXTERNAL_FINALIZER, 1, Extras::default()) {
+                if let Ok(maker) = Maker::new(&state.job, EXTERNAL_FINALIZER, 1, None) {
                     let _: Value = serde_json::from_slice(&maker.manifest(*new).body())
                         .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;
                 }

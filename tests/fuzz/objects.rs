@@ -11,7 +11,7 @@ use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder};
-use yardmaster::job::manifest::{Extras, Maker};
+use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::BUILT_IN_FINALIZER;
 use yardmaster::job::pod::{NewPod, Place};
 use yardmaster_embedded::encode_watch_event;
@@ -142,7 +142,7 @@ fn make_pod(job: &str) -> Result<(), String> {
     let Some(seen) = in_json("Job", &JobDecoder::new().with_templates(), job)? else { return Ok(()) };
     let Ok(read) = &seen.job else { return Ok(()) };
     let (made, cost) = measure(|| {
-        let maker = Maker::new(read, BUILT_IN_FINALIZER, 0, Extras::default()).ok()?;
+        let maker = Maker::new(read, BUILT_IN_FINALIZER, 0, None).ok()?;
         let place = Place { number: 0, attempt: 0 };
         Some(maker.manifest(NewPod { place, index_failures: None, backoff: None, behind: 0 }).body())
     });

@@ -1,10 +1,8 @@
 //! How the actor carries out a plan.
 
 use super::JobActor;
-use super::pod_encoding;
 use crate::actors::job_input::{JobInput, RequestEvent};
 use crate::cluster::gate::Turn;
-use crate::job::manifest::Extras;
 use crate::job::plan::Plan;
 use crate::job::pod::{NewPod, Pod};
 use crate::job::spec::Job;
@@ -45,7 +43,7 @@ impl JobActor {
         }
         let job = &self.state.job;
         if self.pod_encoding.wants_spec(plan.creates.len(), &self.state, self.seen.generation) {
-            self.requests.read_pod_spec(pod_encoding::is_indexed(job));
+            self.requests.read_pod_spec();
         }
         if !plan.creates.is_empty() {
             self.create(plan.creates);
@@ -60,17 +58,17 @@ impl JobActor {
 
     fn create(&self, pods: Vec<NewPod>) {
         let job = &self.state.job;
-        let traceparent = job.options.propagate_trace.then(|| self.requests.trace.traceparent()).flatten();
-        let extras = Extras { pod_group: self.state.gang.group().map(Box::from), traceparent };
+        let pod_group = self.state.gang.group().map(Box::from);
         if !job.spec.template.is_kept() {
             let template = &job.spec.template;
-            let create = |new| self.requests.create_from_live(template, new, extras.clone());
+            let create = |new| self.requests.create_from_live(template, new, pod_group.clone());
             return pods.into_iter().for_each(create);
         }
-        let maker = self.requests.maker(job, extras);
+        let maker = self.requests.maker(job, pod_group);
         for new in pods {
+            let overlay = self.requests.overlay(job);
             match &maker {
-                Ok(maker) => self.requests.create(maker.manifest(new)),
+                Ok(maker) => self.requests.create(maker.manifest(new).with_overlay(overlay)),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: Created::Refused,

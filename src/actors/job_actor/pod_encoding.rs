@@ -28,12 +28,10 @@ impl PodEncoding {
         let known = job.status.succeeded as usize + state.pods.active() + creates;
         let left =
             job.spec.completion.wanted().map_or(usize::MAX, |all| (all as usize).saturating_sub(known));
-        // Others get more than the spec of the template.
-        let is_plain = !job.options.propagate_trace && state.gang.group().is_none();
         creates > 0
             && self.created > FEW
             && left > FEW
-            && is_plain
+            && state.gang.group().is_none()
             && job.spec.template.is_kept()
             && !job.spec.template.knows_protobuf()
             && self.asked.replace(generation) != Some(generation)
@@ -49,7 +47,7 @@ impl PodEncoding {
     }
 }
 
-pub(super) fn is_indexed(job: &Job) -> bool {
+fn is_indexed(job: &Job) -> bool {
     job.spec.completion.indexes().is_some()
 }
 
@@ -58,9 +56,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::job::options::Options;
+    use crate::job::gang_state::GangAnswer;
     use crate::job::spec::Completion;
-    use crate::job::tests::fixture::{job, state};
+    use crate::job::tests::fixture::{at, job, state};
 
     fn reading(generation: i64) -> Option<PodSpecReading> {
         Some(PodSpecReading { generation, spec: Bytes::new() })
@@ -92,9 +90,9 @@ mod tests {
     #[test]
     fn the_spec_is_not_read_where_it_would_not_be_used() {
         let few_left = state(job(Completion::Count(20), 20), []);
-        let mut traced = job(Completion::Count(100), 100);
-        traced.options = Options { propagate_trace: true, ..Options::default() };
-        for state in [few_left, state(traced, [])] {
+        let mut gang = state(job(Completion::Indexed(100), 100), []);
+        gang.gang_answered(GangAnswer::Group(Some("group".into())), at(0));
+        for state in [few_left, gang] {
             assert!(!PodEncoding::default().wants_spec(17, &state, 1));
         }
     }

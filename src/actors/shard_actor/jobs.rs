@@ -309,7 +309,7 @@ impl ShardActor {
     pub(super) fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
         let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
         let known = self.jobs.get(&seen.id()).and_then(|entry| options(&entry.seen));
-        known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
+        known.zip(options(seen)).is_some_and(|(before, now)| now.needs().exceeds(before.needs()))
     }
 
     /// Whether a Job without an actor needs none for now. A timer activates it if it needs one later.

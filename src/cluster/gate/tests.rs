@@ -19,7 +19,7 @@ use crate::cluster::boot_clock::AwakeClock;
 use crate::cluster::resource::Resource;
 use crate::cluster::transport::{ByteStream, TransportError};
 use crate::cluster::wire::untrack_patch;
-use crate::job::manifest::{Encoding, Extras, Maker};
+use crate::job::manifest::{Encoding, Maker};
 use crate::job::names::EXTERNAL_FINALIZER;
 use crate::job::pod::{NewPod, Place};
 use crate::job::spec::Completion;
@@ -112,7 +112,7 @@ fn create_pod(bytes: usize) -> Write {
     let template = json!({"spec": {"x": "x".repeat(bytes)}}).to_string();
     let template = PodTemplate::new(&RawValue::from_string(template).unwrap());
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = template);
-    let maker = Maker::new(&job, EXTERNAL_FINALIZER, 0, Extras::default()).unwrap();
+    let maker = Maker::new(&job, EXTERNAL_FINALIZER, 0, None).unwrap();
     let place = Place { number: 0, attempt: 0 };
     Write::CreatePod { pod: maker.manifest(NewPod { place, index_failures: None, backoff: None, behind: 0 }) }
 }

@@ -6,7 +6,8 @@ use bytes::{Bytes, BytesMut};
 use super::{ListError, version};
 use crate::cluster::pieces::{Pieces, checked};
 use crate::cluster::wire::ListMeta;
-use crate::cluster::wire::protobuf::{MAGIC, Malformed, Message, Value, WireType, tag, varint};
+use crate::cluster::wire::protobuf::{FieldError, MAGIC, Malformed, Message, Value};
+use crate::job::protobuf::{WireType, tag, varint};
 
 /// Fields of the envelope and of the list that have a meaning here.
 const TYPE_META: u32 = 1;
@@ -57,7 +58,7 @@ struct Number {
 impl Number {
     /// Adds a byte. Returns the number if it was the last one.
     fn push(&mut self, byte: u8) -> Result<Option<u64>, Malformed> {
-        *self.bytes.get_mut(self.length).ok_or(Malformed::Range)? = byte;
+        *self.bytes.get_mut(self.length).ok_or(FieldError::Range)? = byte;
         self.length += 1;
         if byte >= 0x80 {
             return Ok(None);
@@ -86,7 +87,7 @@ impl ProtobufList {
                     // The envelope goes on after the list.
                     self.left = self.left.filter(|left| *left > 0);
                     let Some(number) = self.number()? else { return Ok(None) };
-                    match tag(number)? {
+                    match tag(number).map_err(Malformed::from)? {
                         (_, WireType::Number) => Expected::Number,
                         (field, WireType::Bytes) => Expected::Length(field),
                         (_, WireType::Fixed(length)) => self.skipped(length)?,
@@ -171,7 +172,7 @@ impl ProtobufList {
     /// Bytes that belong to the list are about to be read, or were.
     fn spend(&mut self, length: u64) -> Result<(), Malformed> {
         if let Some(left) = &mut self.left {
-            *left = left.checked_sub(length).ok_or(Malformed::Cut)?;
+            *left = left.checked_sub(length).ok_or(FieldError::Cut)?;
         }
         Ok(())
     }

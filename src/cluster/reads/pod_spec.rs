@@ -1,4 +1,4 @@
-//! Reads the spec of a Job's pods in protobuf.
+//! Reads the spec of a Job's pod template in protobuf.
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
@@ -10,7 +10,7 @@ use crate::cluster::wire::{DecodeError, WirePodSpec};
 use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 
-/// The fields of the spec of a Job's pods, in protobuf.
+/// The fields of the spec of a Job's pod template, in protobuf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSpecReading {
     /// `metadata.generation` of the Job: with each change of its template it grows.
@@ -20,11 +20,11 @@ pub struct PodSpecReading {
 }
 
 impl Reader {
-    /// The spec of this Job's pods; `None` if there is no such Job, or if the API server does not show it in protobuf.
+    /// The spec of this Job's pod template; `None` if there is no such Job, or if the API server does not show it in protobuf.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub async fn pod_spec(&self, job: &JobId, indexed: bool) -> Result<Option<PodSpecReading>, ReadError> {
+    pub async fn pod_spec(&self, job: &JobId) -> Result<Option<PodSpecReading>, ReadError> {
         let accept = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
         let path = Resource::JOBS.object_path(&**job.namespace(), job.name());
         let request = Request::get(path).header(header::ACCEPT, accept).body(Bytes::new())?;
@@ -37,7 +37,7 @@ impl Reader {
         if found.metadata.uid.as_deref().map(Uid::from).as_ref() != Some(job.uid()) {
             return Ok(None);
         }
-        let spec = found.of_pods(indexed).map_err(DecodeError::from)?.into();
+        let spec = Bytes::copy_from_slice(found.of_template());
         Ok(Some(PodSpecReading { generation: found.metadata.generation.unwrap_or(0), spec }))
     }
 }

@@ -14,7 +14,7 @@ use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
 use crate::job::names::NAMES_USED_ANNOTATION;
-use crate::job::options::Options;
+use crate::job::options::JobOptions;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
@@ -53,10 +53,9 @@ impl JobDecoder {
         Self { keeps_templates: true, ..self }
     }
 
-    fn options(&self, meta: &Meta<'_>) -> Options {
-        let mut options = Options::read(meta.annotations.iter().flat_map(Pairs::iter));
-        options.caller.take_if(|_| self.is_untraced);
-        options
+    fn options(&self, meta: &Meta<'_>) -> JobOptions {
+        let options = JobOptions::read(meta.annotations.iter().flat_map(Pairs::iter));
+        if self.is_untraced { options.without_caller() } else { options }
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::lenient::{count_of, time_at};
 use super::text::Text;
+pub(crate) use crate::job::protobuf::{FieldError, Value, next_field};
 
 /// The prefix of every encoded object.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
@@ -16,15 +17,9 @@ pub(crate) const MAGIC: &[u8] = b"k8s\0";
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// A field reaches beyond the end of its message.
-    #[error("a field is cut off")]
-    Cut,
-    /// A number, length or tag is longer than 64 bits, or a tag or value is out of its range.
-    #[error("a number is out of range")]
-    Range,
-    /// A field holds a value of another type than Kubernetes gives it.
-    #[error("a field is of another type")]
-    Type,
+    /// A field is damaged.
+    #[error(transparent)]
+    Field(#[from] FieldError),
     /// An object does not begin with the magic bytes.
     #[error("an object does not begin with k8s\\0")]
     Magic,
@@ -59,15 +54,7 @@ pub(crate) trait Message<'a>: Default {
     /// Stores all known fields of these bytes.
     fn merge(&mut self, mut bytes: &'a [u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
-            let (number, wire_type) = tag(varint(&mut bytes)?)?;
-            let value = match wire_type {
-                WireType::Number => Value::Number(varint(&mut bytes)?),
-                WireType::Bytes => {
-                    let length = varint(&mut bytes)?;
-                    Value::Bytes(split(&mut bytes, length)?)
-                }
-                WireType::Fixed(length) => split(&mut bytes, length).map(|_| Value::Other)?,
-            };
+            let (number, value) = next_field(&mut bytes)?;
             self.take(number, value)?;
         }
         Ok(())
@@ -81,84 +68,9 @@ impl Message<'_> for () {
     }
 }
 
-/// How the value of a field is encoded.
-pub(crate) enum WireType {
-    /// As a number of up to ten bytes.
-    Number,
-    /// As its length and that many bytes.
-    Bytes,
-    /// In this many bytes.
-    Fixed(u64),
-}
-
-/// The number of a field, from 1 on, and how its value is encoded.
-#[inline]
-pub(crate) fn tag(tag: u64) -> Result<(u32, WireType), Malformed> {
-    let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0).ok_or(Malformed::Range)?;
-    let wire_type = match tag & 7 {
-        0 => WireType::Number,
-        1 => WireType::Fixed(8),
-        2 => WireType::Bytes,
-        5 => WireType::Fixed(4),
-        _ => return Err(Malformed::Type),
-    };
-    Ok((number, wire_type))
-}
-
-#[inline]
-fn split<'a>(bytes: &mut &'a [u8], length: u64) -> Result<&'a [u8], Malformed> {
-    let length = usize::try_from(length).map_err(|_| Malformed::Range)?;
-    let (taken, remaining) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
-    *bytes = remaining;
-    Ok(taken)
-}
-
-/// The number at the beginning of these bytes. Inlined for the common case: tags and lengths of one byte.
-#[inline]
-pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
-    match bytes.split_first() {
-        Some((byte, remaining)) if *byte < 0x80 => {
-            *bytes = remaining;
-            Ok(u64::from(*byte))
-        }
-        _ => long_varint(bytes),
-    }
-}
-
-fn long_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, remaining) = bytes.split_first().ok_or(Malformed::Cut)?;
-        *bytes = remaining;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(Malformed::Range)
-}
-
-/// The encoded value of a field.
-pub(crate) enum Value<'a> {
-    /// An integer or boolean.
-    Number(u64),
-    /// Text, bytes or a message.
-    Bytes(&'a [u8]),
-    /// A fixed-width number, such as a floating-point one: no known field has this type.
-    Other,
-}
-
 impl<'a> Value<'a> {
-    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes),
-            Self::Number(_) | Self::Other => Err(Malformed::Type),
-        }
-    }
-
-    /// Text. API servers store invalid UTF-8 as it was sent in protobuf, and show it in JSON with
-    /// replacement characters: so it is read here. An invalid text must not make its whole object
-    /// unreadable.
+    /// Text. API servers store what is no UTF-8 as it was sent in protobuf, and show it in JSON with replacement characters:
+    /// so it is read here. Such a text must not make its whole object unreadable.
     pub(crate) fn text(self) -> Result<Text<'a>, Malformed> {
         let bytes = self.bytes()?;
         // Nearly all texts are UTF-8, which is quicker to check than to repair.
@@ -173,8 +85,8 @@ impl<'a> Value<'a> {
     /// An integer that fits its type.
     pub(crate) fn integer<N: TryFrom<i64>>(self) -> Result<N, Malformed> {
         match self {
-            Self::Number(number) => number.cast_signed().try_into().map_err(|_| Malformed::Range),
-            Self::Bytes(_) | Self::Other => Err(Malformed::Type),
+            Self::Number(number) => number.cast_signed().try_into().map_err(|_| FieldError::Range.into()),
+            Self::Bytes(_) | Self::Other => Err(FieldError::Type.into()),
         }
     }
 
@@ -186,7 +98,7 @@ impl<'a> Value<'a> {
     pub(crate) fn flag(self) -> Result<bool, Malformed> {
         match self {
             Self::Number(number) => Ok(number != 0),
-            Self::Bytes(_) | Self::Other => Err(Malformed::Type),
+            Self::Bytes(_) | Self::Other => Err(FieldError::Type.into()),
         }
     }
 

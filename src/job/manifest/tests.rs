@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::job::options::{JobOptions, PodFacts};
 use crate::job::pod::{BackoffRecord, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::template::PodTemplate;
@@ -26,20 +27,21 @@ fn made_in(
 ) -> Value {
     let template = RawValue::from_string(template.to_string()).unwrap();
     let job = with(job(completion, 1), |spec| spec.template = PodTemplate::new(&template));
-    let manifest = maker(&job, 7, (pod_group, traceparent)).unwrap().manifest(*new);
+    let manifest = maker(&job, 7, pod_group).unwrap().manifest(*new).with_overlay(traced(traceparent));
     let (pod, body): (Value, Bytes) = (in_json(&manifest), manifest.body());
     assert_eq!(pod["metadata"]["name"], manifest.name());
     assert_eq!(pod.to_string().len(), body.len(), "no key is written twice");
     pod
 }
 
-fn maker(
-    job: &Job,
-    shard: u32,
-    (pod_group, traceparent): (Option<&str>, Option<&str>),
-) -> Result<Arc<Maker>, TemplateError> {
-    let extras = Extras { pod_group: pod_group.map(Box::from), traceparent: traceparent.map(String::from) };
-    Maker::new(job, FINALIZER, shard, extras)
+fn maker(job: &Job, shard: u32, pod_group: Option<&str>) -> Result<Arc<Maker>, TemplateError> {
+    Maker::new(job, FINALIZER, shard, pod_group.map(Box::from))
+}
+
+/// The overlay of a Job that propagates this trace.
+fn traced(traceparent: Option<&str>) -> Option<Arc<Overlay>> {
+    let options = JobOptions::read([("yardmaster.dev/propagate-trace", "true")]);
+    options.overlay(&PodFacts { traceparent })
 }
 
 fn in_json(manifest: &PodManifest) -> Value {
@@ -181,7 +183,7 @@ fn the_tracking_finalizer_is_added_once() {
 fn no_name_can_add_fields_to_a_pod() {
     let new = |name: &str, pod_group| {
         let job = Job { name: name.into(), ..job(Completion::Count(1), 1) };
-        maker(&job, 0, (pod_group, None)).map(|_| ())
+        maker(&job, 0, pod_group).map(|_| ())
     };
     assert!(new("a-1.b", Some("c")).is_ok());
     for name in ["a\",\"b\":\"c", "a\\", "a\0", "a/b"] {
@@ -194,7 +196,7 @@ fn no_name_can_add_fields_to_a_pod() {
 fn a_malformed_template_is_an_error() {
     let template = RawValue::from_string(r#"{"metadata": {"labels": [1]}}"#.into()).unwrap();
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template));
-    assert!(maker(&job, 0, (None, None)).is_err());
+    assert!(maker(&job, 0, None).is_err());
 }
 
 /// A pod in JSON as it would be in protobuf, with the spec that the template has in protobuf.
@@ -273,7 +275,11 @@ impl PodInProtobuf {
 /// A template's spec in protobuf: a container `main`, and more than 127 bytes of other fields.
 fn spec_in_protobuf() -> Vec<u8> {
     let mut spec = Writer::default();
-    spec.message(field::CONTAINERS, |container| container.bytes(1, b"main"));
+    spec.message(field::CONTAINERS, |container| {
+        container.bytes(1, b"main");
+        // The index is there already: the spec stays as it is.
+        container.message(field::ENV, |variable| variable.bytes(1, b"JOB_COMPLETION_INDEX"));
+    });
     spec.bytes(8, &[b'x'; 300]);
     spec.number(4, 30_000);
     spec.into_bytes()
@@ -284,7 +290,7 @@ fn in_both_forms(
     completion: Completion,
     template: &Value,
     new: &NewPod,
-    added: (Option<&str>, Option<&str>),
+    pod_group: Option<&str>,
 ) -> [PodManifest; 2] {
     let template = RawValue::from_string(template.to_string()).unwrap();
     let indexed = completion.indexes().is_some();
@@ -296,7 +302,7 @@ fn in_both_forms(
             assert!(template.knows_protobuf());
         }
         let job = with(job(completion, 1), |spec| spec.template = template);
-        maker(&job, 300, added).unwrap().manifest(*new)
+        maker(&job, 300, pod_group).unwrap().manifest(*new)
     })
 }
 
@@ -336,7 +342,7 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
         ("a back-off at an index", indexed, &bare, backed_off),
         ("a template with the tracking finalizer", count, &tracked, place(0, 0)),
     ] {
-        let [json, protobuf] = in_both_forms(completion, template, &new, (None, None));
+        let [json, protobuf] = in_both_forms(completion, template, &new, None);
         assert_eq!((json.encoding(), protobuf.encoding()), (Encoding::Json, Encoding::Protobuf), "{case}");
         assert_eq!(protobuf.name(), json.name(), "{case}");
         let mut expected = in_json(&json);
@@ -354,7 +360,7 @@ fn once_protobuf_was_refused_pods_are_json_for_good() {
     let template = PodTemplate::new(&RawValue::from_string(json!({"spec": {}}).to_string()).unwrap());
     template.know_protobuf(spec_in_protobuf().into(), false);
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = template);
-    let pod = || maker(&job, 7, (None, None)).unwrap().manifest(first(0));
+    let pod = || maker(&job, 7, None).unwrap().manifest(first(0));
     let in_protobuf = pod();
     assert_eq!(in_protobuf.encoding(), Encoding::Protobuf);
     in_protobuf.avoid_protobuf();
@@ -363,15 +369,22 @@ fn once_protobuf_was_refused_pods_are_json_for_good() {
 }
 
 #[test]
-fn a_pod_whose_spec_gets_more_than_the_index_is_json() {
-    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+fn a_pod_of_a_gang_is_json() {
     let template = json!({"spec": {"containers": [{"name": "main"}]}});
     for completion in [Completion::Count(1), Completion::Indexed(1)] {
-        for added in [(Some("gang"), None), (None, Some(parent)), (Some("gang"), Some(parent))] {
-            let [json, known] = in_both_forms(completion, &template, &first(0), added);
-            assert_eq!((known.encoding(), known.body()), (Encoding::Json, json.body()), "{added:?}");
-        }
+        let [json, known] = in_both_forms(completion, &template, &first(0), Some("gang"));
+        assert_eq!((known.encoding(), known.body()), (Encoding::Json, json.body()));
     }
+}
+
+/// Pods that follow each other have the same overlay in general.
+#[test]
+fn an_overlay_is_added_once_for_pods_that_follow_each_other() {
+    let template = PodTemplate::new(&RawValue::from_string(json!({"spec": {}}).to_string()).unwrap());
+    let overlay = |value: &str| Overlay { labels: vec![("a", value.into())], ..Overlay::default() };
+    let parts = |value| template.overlaid(false, &overlay(value).into()).unwrap();
+    let first = parts("1");
+    assert!(Arc::ptr_eq(&first, &parts("1")) && !Arc::ptr_eq(&first, &parts("2")));
 }
 
 #[test]
@@ -390,8 +403,8 @@ fn a_pod_that_waits_for_its_creation_shares_what_it_is_made_of_and_has_no_body()
     let template = json!({"spec": {"containers": [{"name": "x".repeat(16 << 10)}]}});
     let template = PodTemplate::new(&RawValue::from_string(template.to_string()).unwrap());
     let job = with(job(Completion::Count(9), 9), |spec| spec.template = template.clone());
-    let makers: Vec<_> = (0..8).map(|_| maker(&job, 0, (None, None)).unwrap()).collect();
-    let parts = template.parts(false, None).unwrap();
+    let makers: Vec<_> = (0..8).map(|_| maker(&job, 0, None).unwrap()).collect();
+    let parts = template.parts(false).unwrap();
     assert_eq!(Arc::strong_count(&parts), makers.len() + 2, "with the template's own");
     let pods: Vec<_> = (0..8).map(|number| makers[0].manifest(first(number))).collect();
     assert_eq!(Arc::strong_count(&makers[0]), pods.len() + 1);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::job::end::condition;
 use crate::job::limits::Limits;
-use crate::job::options::Options;
+use crate::job::options::JobOptions;
 use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
 use crate::job::pod_name::pod_name;
 use crate::job::selector::Selector;
@@ -52,7 +52,7 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         uid: "job-uid".into(),
         created: at(0),
         deleting: false,
-        options: Options::default(),
+        options: JobOptions::default(),
         spec: Arc::new(spec),
         status: JobStatus::default(),
     }

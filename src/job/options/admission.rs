@@ -1,0 +1,38 @@
+//! The rules by which the chart's ValidatingAdmissionPolicy refuses wrong values of options.
+//!
+//! They are in CEL, and made from [`TABLE`]. The policy has the variables `annotations` and `before`: those of the Job, and
+//! those that it had before the change.
+
+use std::fmt::Write as _;
+
+use super::{PREFIX, Row, TABLE};
+
+impl Row {
+    /// The rule of this option: a value that was there before may stay, whatever it is.
+    pub fn rule(&self) -> String {
+        let Self { name, pattern, longest, .. } = self;
+        let key = format!("'{PREFIX}{name}'");
+        let value = format!("variables.annotations[{key}]");
+        format!(
+            "!({key} in variables.annotations) \
+             || ({key} in variables.before && variables.before[{key}] == {value}) \
+             || (size({value}) <= {longest} && {value}.matches(r'{pattern}'))"
+        )
+    }
+}
+
+/// The list `spec.validations` of the policy, in YAML.
+pub fn validations() -> String {
+    let mut yaml = String::new();
+    for row in TABLE {
+        let Row { name, expected, .. } = row;
+        // Writing to a string never fails. JSON is YAML, and quotes what needs quotes.
+        let _ = writeln!(
+            yaml,
+            "- expression: {}\n  message: {}",
+            serde_json::Value::from(row.rule()),
+            serde_json::Value::from(format!("annotation {PREFIX}{name}: {expected} is expected")),
+        );
+    }
+    yaml
+}

@@ -1,0 +1,94 @@
+//! The table of all options.
+
+use super::form::Form;
+use super::{Needs, Options, backoff, failed_pods_limit, propagate_trace, prune_succeeded};
+use crate::job::overlay::Overlay;
+
+/// An option of Jobs: one annotation, and what it means for pods.
+pub trait JobOption {
+    /// The annotation, without [`PREFIX`](super::PREFIX).
+    const NAME: &'static str;
+    /// The type of its values.
+    type Value: 'static;
+    /// The form of its values.
+    const FORM: Form<Self::Value>;
+    /// What it does, for tables in Markdown.
+    const EFFECT: &'static str;
+    /// How Jobs without it behave, for tables in Markdown.
+    const WITHOUT: &'static str;
+
+    /// Records a value.
+    fn set(options: &mut Options, value: Self::Value);
+
+    /// What must be known of the Job's pods because of it.
+    fn needs(_: &Options) -> Needs {
+        Needs::default()
+    }
+
+    /// Adds its part to the overlay of a pod that is created.
+    fn overlay(_: &Options, _: &PodFacts<'_>, _: &mut Overlay) {}
+}
+
+/// What overlays may depend on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PodFacts<'a> {
+    /// The W3C `traceparent` of the Job's trace, if there is one.
+    pub traceparent: Option<&'a str>,
+}
+
+/// An option as a row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The annotation, without [`PREFIX`](super::PREFIX).
+    pub name: &'static str,
+    /// What is expected of a value.
+    pub expected: &'static str,
+    /// The values, for tables in Markdown.
+    pub values: &'static str,
+    /// A regular expression for the whole value, as RE2 reads it.
+    pub pattern: &'static str,
+    /// Most bytes of a value.
+    pub longest: usize,
+    /// What it does, for tables in Markdown.
+    pub effect: &'static str,
+    /// How Jobs without it behave, for tables in Markdown.
+    pub without: &'static str,
+    /// Sets the option from a text; false if the text has another form.
+    pub(super) set: fn(&mut Options, &str) -> bool,
+    pub(super) needs: fn(&Options) -> Needs,
+    pub(super) overlay: fn(&Options, &PodFacts<'_>, &mut Overlay),
+}
+
+/// All options, in the order of the documentation.
+pub const TABLE: &[Row] = &[
+    Row::of::<backoff::Initial>(),
+    Row::of::<backoff::Max>(),
+    Row::of::<failed_pods_limit::FailedPodsLimit>(),
+    Row::of::<prune_succeeded::PruneSucceeded>(),
+    Row::of::<propagate_trace::PropagateTrace>(),
+];
+
+impl Row {
+    const fn of<O: JobOption>() -> Self {
+        Self {
+            name: O::NAME,
+            expected: O::FORM.expected,
+            values: O::FORM.values,
+            pattern: O::FORM.pattern,
+            longest: O::FORM.longest,
+            effect: O::EFFECT,
+            without: O::WITHOUT,
+            set: |options, text| {
+                let value = Some(text).filter(|text| text.len() <= O::FORM.longest).and_then(O::FORM.parse);
+                value.map(|value| O::set(options, value)).is_some()
+            },
+            needs: O::needs,
+            overlay: O::overlay,
+        }
+    }
+
+    /// Whether a value has the form of this option.
+    pub fn accepts(&self, value: &str) -> bool {
+        (self.set)(&mut Options::default(), value)
+    }
+}
