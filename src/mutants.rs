@@ -50,6 +50,16 @@ mutants! {
     /// A failed pod that is being deleted loses its finalizer uncounted.
     DeletedFailureUncounted,
 
+    // Options.
+    /// Pods do not carry what those before them have taught.
+    LineageNotWritten,
+    /// After a container has run out of memory, only its limit is raised.
+    OnlyLimitsRaised,
+    /// When all pods are to be replaced together, those that have not failed stay.
+    RestartLeavesOthers,
+    /// The status does not say how often all pods were replaced together.
+    RestartNotWritten,
+
     // Knowledge of our own writes.
     /// A status is believed when it is sent, not when it is acknowledged.
     StatusBelievedWhenSent,

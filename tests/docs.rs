@@ -262,6 +262,7 @@ fn every_reason_to_wait_is_explained() {
         Wait::PodsUnknown,
         Wait::Terminating,
         Wait::FailureDebounce(now),
+        Wait::Restarting,
         Wait::Finishing,
     ];
     let reasons: BTreeSet<_> = waits.iter().map(|wait| wait.reason().to_owned()).collect();

@@ -82,6 +82,13 @@ fn examples() -> Vec<Example> {
             json!({"completedIndexes": "0-2,4,5", "failedIndexes": "3", "succeeded": 5, "failed": 1}),
         ),
         Example::new("active-deadline", "Failed", "DeadlineExceeded", json!({"failed": 1})).waits(2),
+        complete("restart-together", json!({"succeeded": 3, "completedIndexes": "0-2", "failed": 1}))
+            .waits(1),
+        complete("retry-elsewhere", json!({"succeeded": 1, "failed": 1})).waits(1),
+        complete("retry-with-more-memory", json!({"succeeded": 1, "failed": 2})).waits(3),
+        Example::new("run-deadline", "Failed", "RunDeadlineExceeded", json!({"failed": 1})).waits(2),
+        complete("pod-run-deadline", json!({"succeeded": 1, "failed": 1})).waits(3),
+        Example::new("start-deadline", "Failed", "BackoffLimitExceeded", json!({"failed": 1})).waits(3),
         Example { exit_code: 3, ..Example::new("suspended", "Suspended", "JobSuspended", json!({})) },
     ]
 }

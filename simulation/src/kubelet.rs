@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
+use crate::checks::memory::asked;
 use crate::ledger::{Ledger, PodFacts};
 use crate::plan::{JobPlan, Plan};
 use crate::tenant;
@@ -21,6 +22,8 @@ pub(crate) enum Duty {
         /// The exit code.
         code: i32,
     },
+    /// The container has exceeded its memory.
+    KillForMemory,
     /// The node needs its room for something else.
     Evict,
     /// The container was told to stop.
@@ -39,6 +42,8 @@ pub(crate) struct Kubelet {
     restarts: Chance,
     /// For containers that stop slowly.
     stops: Chance,
+    /// For pods that never start.
+    starts: Chance,
     longest_run: Duration,
     /// By name of the Job.
     containers: BTreeMap<String, Containers>,
@@ -53,6 +58,8 @@ struct Containers {
     evicted_percent: u32,
     slow_stop: Duration,
     restarts: bool,
+    needs_memory: Option<u64>,
+    stuck_percent: u32,
 }
 
 impl Containers {
@@ -63,6 +70,8 @@ impl Containers {
             evicted_percent: job.evicted_percent,
             slow_stop: job.slow_stop,
             restarts: job.restarts,
+            needs_memory: job.needs_memory,
+            stuck_percent: job.stuck_percent,
         }
     }
 
@@ -74,6 +83,8 @@ impl Containers {
             evicted_percent: 0,
             slow_stop: Duration::ZERO,
             restarts: false,
+            needs_memory: None,
+            stuck_percent: 0,
         }
     }
 }
@@ -87,6 +98,7 @@ impl Kubelet {
             ends: Chance::new(plan.seed, "ends of containers"),
             restarts: Chance::new(plan.seed, "restarts of containers"),
             stops: Chance::new(plan.seed, "stops of containers"),
+            starts: Chance::new(plan.seed, "starts of containers"),
             longest_run: plan.settings.longest_run,
             containers: plan
                 .jobs
@@ -142,6 +154,13 @@ impl Kubelet {
             Duty::Start if ended || pod.deleted.is_some() => None,
             Duty::Start => {
                 let of = self.containers_of(pod).cloned();
+                let stuck = of.as_ref().map_or(0, |of| of.stuck_percent);
+                if stuck > 0 && self.starts.percent(stuck) {
+                    return None;
+                }
+                let asked = asked(&pod.object, "limits");
+                let is_short =
+                    of.as_ref().and_then(|of| of.needs_memory).zip(asked).is_some_and(|(n, has)| has < n);
                 let failed = self.chance.percent(of.as_ref().map_or(0, |of| of.failing_percent));
                 let run = self.chance.millis(10..=self.longest_run.as_millis() as u64);
                 let evicted = of.as_ref().is_some_and(|of| self.ends.percent(of.evicted_percent));
@@ -149,10 +168,15 @@ impl Kubelet {
                     Some(of) if failed => self.ends.pick(&of.exit_codes),
                     _ => i32::from(failed),
                 };
-                let duty = if evicted { Duty::Evict } else { Duty::End { code } };
+                let duty = match (evicted, is_short) {
+                    (true, _) => Duty::Evict,
+                    (false, true) => Duty::KillForMemory,
+                    (false, false) => Duty::End { code },
+                };
                 Some((status(pod, running(now)), Some((run, duty))))
             }
-            Duty::End { .. } | Duty::Evict if ended => None,
+            Duty::End { .. } | Duty::KillForMemory | Duty::Evict if ended => None,
+            Duty::KillForMemory => Some((status(pod, killed_for_memory(now)), None)),
             Duty::End { code } => self.restart(pod, code, now).or(Some((status(pod, end(code, now)), None))),
             Duty::Evict => Some((status(pod, evicted(now)), None)),
             Duty::Stop if ended => Some((remove(pod, uid), None)),
@@ -232,6 +256,15 @@ fn running(now: Time) -> Value {
             "state": {"running": {"startedAt": at(now)}},
         }],
     })
+}
+
+/// The exit code of a process that is killed since it has exceeded its memory.
+pub(crate) const KILLED_FOR_MEMORY: i32 = 137;
+
+fn killed_for_memory(now: Time) -> Value {
+    let mut status = end(KILLED_FOR_MEMORY, now);
+    status["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled".into();
+    status
 }
 
 /// The exit code of a process that was told to stop.

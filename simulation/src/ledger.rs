@@ -62,8 +62,10 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether a replica deleted it without intending to count it.
     pub(crate) removed: bool,
-    /// When a replica removed the finalizer without recording the pod. This precedes a deletion by the
-    /// replica, or follows the deletion by another client, as when the Job is scaled down.
+    /// Whether a replica deleted it because it did not start, which counts.
+    pub(crate) never_started: bool,
+    /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
+    /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
     /// Whether its Job had enough other pods when it was disowned.
     pub(crate) surplus: bool,
@@ -235,6 +237,7 @@ impl Ledger {
             deleted: None,
             by_replica: false,
             removed: false,
+            never_started: false,
             disowned: None,
             surplus: false,
             superseded: false,
@@ -260,6 +263,10 @@ impl Ledger {
                 .ok()
         });
         let deleting = deleted || !object["metadata"]["deletionTimestamp"].is_null();
+        let of = facts.job.as_ref().and_then(|job| self.jobs.get(job));
+        let has_start_deadline = of.is_some_and(|job| {
+            !job.object["metadata"]["annotations"]["yardmaster.dev/start-deadline"].is_null()
+        });
         let phase = object["status"]["phase"].as_str();
         let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
         if facts.end.is_none()
@@ -289,6 +296,8 @@ impl Ledger {
             facts.by_replica = by_replica;
             // A pod that has ended and is counted is cleared away.
             facts.removed = by_replica && (facts.end.is_none() || tracked(&facts.object));
+            let is_pending = facts.object["status"]["phase"].as_str().is_none_or(|phase| phase == "Pending");
+            facts.never_started = by_replica && is_pending && tracked(&facts.object) && has_start_deadline;
         }
         facts.object = object;
     }

@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::{Plan, queued, tenant, wider};
+use crate::plan::{Plan, options, queued, tenant, wider};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -62,6 +62,10 @@ pub fn first_seed(mutant: Mutant) -> u64 {
     match mutant {
         Mutant::ActiveUntilRemovalSent => queued::FIRST,
         Mutant::AdoptionsNotAwaited => wider::FROM,
+        Mutant::LineageNotWritten
+        | Mutant::OnlyLimitsRaised
+        | Mutant::RestartLeavesOthers
+        | Mutant::RestartNotWritten => options::FIRST,
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
         _ => 0,
     }

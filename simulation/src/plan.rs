@@ -4,6 +4,7 @@ mod extras;
 mod generate;
 mod later;
 mod news;
+pub(crate) mod options;
 pub(crate) mod queued;
 mod rare;
 mod storms;
@@ -130,6 +131,10 @@ pub struct JobPlan {
     pub restarts: bool,
     /// Whether its containers have environment variables of their own.
     pub has_env: bool,
+    /// With less memory than these binary megabytes, its containers are killed.
+    pub needs_memory: Option<u64>,
+    /// How many of 100 pods never start.
+    pub stuck_percent: u32,
 }
 
 /// The pods of a Job that the built-in controller has left.

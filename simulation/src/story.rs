@@ -110,6 +110,12 @@ impl fmt::Display for JobPlan {
         if self.evicted_percent > 0 {
             write!(f, ", {}% are evicted", self.evicted_percent)?;
         }
+        if let Some(memory) = self.needs_memory {
+            write!(f, ", they need {memory}Mi")?;
+        }
+        if self.stuck_percent > 0 {
+            write!(f, ", {}% never start", self.stuck_percent)?;
+        }
         if !self.slow_stop.is_zero() {
             write!(f, ", they stop up to {:?} late", self.slow_stop)?;
         }

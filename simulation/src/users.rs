@@ -5,7 +5,7 @@ use yardmaster::job::names::SHARD_LABEL;
 
 use crate::kubelet::{Request, drain};
 use crate::ledger::{Ledger, PodFacts};
-use crate::plan::{JobPlan, LeaseDamage, LeaseKind, UserAct};
+use crate::plan::{JobPlan, LeaseDamage, LeaseKind, UserAct, options};
 use crate::time::{EPOCH, Time};
 
 /// Finalizer with which a user holds a pod.
@@ -36,6 +36,9 @@ pub(crate) fn manifest(job: &JobPlan) -> Value {
     if job.has_env {
         container["env"] =
             json!([{"name": "MODE", "value": "fast"}, {"name": "TRACEPARENT", "value": "own"}]);
+    }
+    if job.needs_memory.is_some() {
+        container["resources"] = options::resources();
     }
     spec["template"] = json!({
         "metadata": {"labels": labels},

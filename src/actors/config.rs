@@ -1,6 +1,7 @@
 //! Settings of one controller replica.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -11,7 +12,7 @@ use crate::cluster::wire::ObservedJob;
 use crate::job::exponential::Exponential;
 use crate::job::limits::Limits;
 use crate::job::names;
-use crate::job::options::PodBackoff;
+use crate::job::options::{DefaultOption, PodBackoff};
 use crate::sharding::ShardCount;
 use crate::telemetry::http::{Secret, TlsFiles};
 use crate::telemetry::traces::JobTraces;
@@ -68,6 +69,8 @@ pub struct ControllerConfig {
     pub keep_managed_fields: bool,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
+    /// Options of Jobs that do not set them.
+    pub default_options: Arc<[DefaultOption]>,
     /// Features that are off by default.
     pub feature_gates: FeatureGates,
     /// Threads that Job actors run on; 0: half as many as there are cores, rounded up.
@@ -142,6 +145,7 @@ impl Default for ControllerConfig {
             max_pods_per_sync: limits.max_pods_per_sync,
             keep_managed_fields: false,
             ttl_controller: limits.ttl_controller,
+            default_options: Arc::default(),
             feature_gates: FeatureGates::default(),
             arbiters: 0,
             seed: 0,

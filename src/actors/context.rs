@@ -218,5 +218,5 @@ impl ReplicaContext {
 }
 
 fn job_decoder(config: &ControllerConfig) -> JobDecoder {
-    JobDecoder::new().with_traces(config.traces.is_on())
+    JobDecoder::new().with_traces(config.traces.is_on()).with_defaults(config.default_options.clone())
 }

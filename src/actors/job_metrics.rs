@@ -358,13 +358,13 @@ fn is_refusal(input: &JobInput) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::job::end::condition;
     use crate::job::pod::{ContainerExit, Outcome as PodOutcome};
     use crate::job::reconcile::reconcile;
     use crate::job::spec::{PodFailurePattern, PodFailureRule};
     use crate::job::status::{ConditionStatus, Uncounted};
     use crate::job::tests::fixture::{at, at_index, but, ended, job, running, state, with};
     use crate::job::uid::UidSet;
+    use crate::job::verdict::condition;
 
     fn announcing(mut job: Job, kind: ConditionKind) -> Job {
         job.status.conditions.push(condition(kind, ConditionStatus::True, "", "", at(90)));
@@ -425,7 +425,7 @@ mod tests {
             })
         };
         let exits = |pod: Pod, phase, code| {
-            let exit = ContainerExit { name: "c".into(), exit_code: code };
+            let exit = ContainerExit { name: "c".into(), exit_code: code, out_of_memory: false };
             let outcome = PodOutcome { containers: vec![exit], ..PodOutcome::default() };
             but(ended(pod, phase, 80), |pod| pod.outcome = Some(Box::new(outcome)))
         };

@@ -86,7 +86,8 @@ impl Requests {
             Some(Ok(job)) if job.may_create_pods() => {
                 fits(job.spec.template.length(), before).map_err(|error| refused(&error))?;
                 let maker = self.maker(job, pod_group).map_err(|error| refused(&error))?;
-                Ok(maker.manifest(new).with_overlay(self.overlay(job)))
+                let overlay = self.overlay(job, &new);
+                Ok(maker.manifest(new).with_overlay(overlay))
             }
             // The watch is about to show that no pod is wanted.
             _ => Err(RequestEvent::Nothing),

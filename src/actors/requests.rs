@@ -33,7 +33,7 @@ use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::PodFacts;
 use crate::job::overlay::Overlay;
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
-use crate::job::pod::{Place, PodRef};
+use crate::job::pod::{NewPod, Place, PodRef};
 use crate::job::selector::Selector;
 use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
@@ -180,9 +180,13 @@ impl Requests {
     }
 
     /// What a pod of this reading of the Job gets beside its template.
-    pub(super) fn overlay(&self, job: &Job) -> Option<Arc<Overlay>> {
+    pub(super) fn overlay(&self, job: &Job, new: &NewPod) -> Option<Arc<Overlay>> {
         let traceparent = job.options.propagate_trace.then(|| self.trace.traceparent()).flatten();
-        job.options.overlay(&PodFacts { traceparent: traceparent.as_deref() })
+        job.options.overlay(&PodFacts {
+            traceparent: traceparent.as_deref(),
+            template: Some(&job.spec.template),
+            lineage: new.lineage.as_deref(),
+        })
     }
 
     /// Creates a pod.
@@ -279,7 +283,7 @@ impl Requests {
     pub fn delete(self: &Arc<Self>, deletion: PodDeletion) {
         let this = self.clone();
         self.run(async move {
-            let PodDeletion { pod, forget } = deletion;
+            let PodDeletion { pod, forget, grace } = deletion;
             if forget {
                 match this.untrack(&pod.uid, pod.name.clone()).await {
                     Ok(Answer::Done) => {}
@@ -304,6 +308,7 @@ impl Requests {
                 namespace: this.job.namespace().clone(),
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
+                grace_seconds: grace.map(|grace| grace.as_secs()),
             };
             match this.submit(Priority::Delete, write).await {
                 Ok(Answer::Gone) => {

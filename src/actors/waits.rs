@@ -158,6 +158,7 @@ mod tests {
             Wait::PodsUnknown,
             Wait::Terminating,
             Wait::FailureDebounce(at(1)),
+            Wait::Restarting,
             Wait::Finishing,
         ] {
             assert!(Wait::REASONS.contains(&wait.reason()), "{wait:?}");

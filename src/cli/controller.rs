@@ -17,6 +17,7 @@ use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::cluster::answer_time::AnswerTime;
+use crate::job::options::DefaultOption;
 use crate::sharding::ShardCount;
 use crate::sharding::lease::LONGEST_LEASE;
 
@@ -92,6 +93,9 @@ pub(super) struct ControllerArgs {
     /// `run`.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     ttl_controller: Switch,
+    /// Options of Jobs that do not set the annotation themselves, such as start-deadline=10m.
+    #[arg(long, value_name = "NAME=VALUE;...", value_delimiter = ';')]
+    default_options: Vec<DefaultOption>,
     /// Feature gates, such as WorkloadWithJob=true.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
     feature_gates: Vec<(String, bool)>,
@@ -156,6 +160,7 @@ impl ControllerArgs {
             max_pods_per_sync: self.max_pods_per_sync as usize,
             keep_managed_fields: self.keep_managed_fields,
             ttl_controller: self.ttl_controller == Switch::On,
+            default_options: self.default_options.iter().cloned().collect(),
             feature_gates: feature_gates(&self.feature_gates)?,
             seed: rand::random(),
             traces: telemetry.traces,

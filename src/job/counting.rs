@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::end::{End, condition};
 use super::limits::Pace;
 use super::plan::{JobEvent, StatusWrite, Urgency};
-use super::pod::Phase;
+use super::pod::{Phase, Pod};
 use super::pod_set::{Gauges, PodSet};
 use super::saturating::end_of_wait;
 use super::spec::Completion;
 use super::state::{JobState, StatusTurn};
-use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
+use super::verdict::{End, condition};
 use crate::mutants::{Mutant, is};
 
 /// How soon a status must be written.
@@ -45,6 +45,8 @@ pub enum Due {
 pub struct Next {
     /// The end of the Job, newly decided or announced before.
     pub end: Option<End>,
+    /// The condition that says why the Job waits, if it changes.
+    pub waits: Option<Condition>,
     /// The pods are as `spec.suspend` wants them, so the Suspended condition may follow the spec.
     pub managed: bool,
 }
@@ -68,10 +70,11 @@ const UNWRITTEN: Duration = Duration::from_secs(40);
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
 /// to be sent, and their outcome belongs in the same write.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
-    if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) {
+    let says_more = next.waits.is_some() || (state.has_restarted() && next.end.is_none());
+    if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) || says_more {
         return Due::Now;
     }
-    if !counts_change(state) {
+    if !counts_change(state, next) {
         return Due::Never;
     }
     if state.status_turn == StatusTurn::Here {
@@ -79,22 +82,22 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     }
     let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none() && !state.job.spec.suspend;
-    let start_period = start_period(state);
+    let start_period = start_period(state, next);
     let period = match starts {
         true => state.limits.batch_period.clamp(start_period, UNSHOWN),
         false => status_period(state, next),
     };
-    let due = if state.awaits_first_pod() && !counting_goes_on(state) {
+    let due = if state.awaits_first_pod() && !counting_goes_on(state, next) {
         // There is nothing to show before the first answer.
         let has_deadline = state.job.spec.active_deadline.is_some();
         waits_for(if has_deadline { UNANSWERED_BEFORE_DEADLINE } else { UNANSWERED })
-    } else if full_batch(state) {
+    } else if full_batch(state, next) {
         now
     } else if busy {
         waits_for(period)
     } else if state.may_count_at_once() {
         now
-    } else if next.end.is_some() && counting_goes_on(state) {
+    } else if next.end.is_some() && counting_goes_on(state, next) {
         // The end waits for this. It does not wait for the number of pods that are still there.
         now
     } else if starts && state.pods.gauges().active > 0 {
@@ -112,7 +115,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
 /// it for longer: the end of the Job, its deletion, and the deletion of counted pods.
 fn status_period(state: &JobState, next: &Next) -> Duration {
     let is_awaited = next.end.is_some() || state.job.deleting || state.job.options.deletes_counted_pods();
-    if counting_goes_on(state) {
+    if counting_goes_on(state, next) {
         if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
     } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
         // Who has suspended the Job is about to change it, and every write of ours makes that fail.
@@ -124,8 +127,8 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
 
 /// How long the start of the Job waits for its end. Where pods have ended that must be recorded, or where a deadline counts from
 /// the start, a slow API server is no reason to wait.
-fn start_period(state: &JobState) -> Duration {
-    let is_awaited = state.job.spec.active_deadline.is_some() || counting_goes_on(state);
+fn start_period(state: &JobState, next: &Next) -> Duration {
+    let is_awaited = state.job.spec.active_deadline.is_some() || counting_goes_on(state, next);
     let period = if is_awaited { Pace::free(state.limits).start_period } else { state.pace.start_period };
     period.min(UNSHOWN)
 }
@@ -135,25 +138,38 @@ pub fn urgency(state: &JobState, next: &Next) -> Urgency {
     // A deadline counts from the start that is written, and clients wait for the start of pods that exist.
     let shows_start = state.job.spec.active_deadline.is_some() || state.pods.active() > 0;
     let starts = shows_start && state.job.status.start_time.is_none();
-    let is_step = next.end.is_some() || starts || conditions_change(state, next) || counting_goes_on(state);
+    let is_step =
+        next.end.is_some() || starts || conditions_change(state, next) || counting_goes_on(state, next);
     if is_step { Urgency::Step } else { Urgency::Progress }
 }
 
 /// Whether a write would record pods that have ended, or count recorded ones.
-fn counting_goes_on(state: &JobState) -> bool {
+fn counting_goes_on(state: &JobState, next: &Next) -> bool {
     let uncounted = state.job.status.uncounted.as_ref();
-    records(state) || uncounted.is_some_and(|listed| listed.len() > state.pods.listed_and_tracked())
+    records(state, next) || uncounted.is_some_and(|listed| listed.len() > state.pods.listed_and_tracked())
 }
 
 /// Whether a write would record pods that have ended. While `uncountedTerminatedPods` is full of pods that cannot be released,
 /// it would only repeat itself. The successes of an Indexed Job are recorded by their indexes.
-fn records(state: &JobState) -> bool {
+fn records(state: &JobState, next: &Next) -> bool {
     let pods = &state.pods;
+    let unrecorded = unrecorded(state, next);
     let listed = match state.job.spec.completion {
         Completion::Indexed(_) => pods.unrecorded_failures(),
-        Completion::Count(_) | Completion::WorkQueue => pods.unrecorded(),
+        Completion::Count(_) | Completion::WorkQueue => unrecorded,
     };
-    pods.unrecorded() > listed || (listed > 0 && room(state) > 0)
+    unrecorded > listed || (listed > 0 && room(state) > 0)
+}
+
+/// Whether successes are recorded. Those that a restart would make vain wait for the end of the Job.
+fn records_successes(state: &JobState, next: &Next) -> bool {
+    next.end.is_some() || !state.holds_successes()
+}
+
+/// Number of pods that the next status may record.
+fn unrecorded(state: &JobState, next: &Next) -> usize {
+    let pods = &state.pods;
+    if records_successes(state, next) { pods.unrecorded() } else { pods.unrecorded_failures() }
 }
 
 /// How many more pods `uncountedTerminatedPods` may list.
@@ -163,13 +179,13 @@ fn room(state: &JobState) -> usize {
 
 /// Whether a write would be full: at least half of `uncountedTerminatedPods` is free, and enough pods have
 /// ended to fill the free part.
-fn full_batch(state: &JobState) -> bool {
+fn full_batch(state: &JobState, next: &Next) -> bool {
     let room = room(state);
-    2 * room >= state.limits.max_uncounted_pods && state.pods.unrecorded() >= room
+    2 * room >= state.limits.max_uncounted_pods && unrecorded(state, next) >= room
 }
 
 /// Whether the counts, gauges or start time of the status would change.
-fn counts_change(state: &JobState) -> bool {
+fn counts_change(state: &JobState, next: &Next) -> bool {
     let (spec, status, pods) = (&state.job.spec, &state.job.status, &state.pods);
     // A Job that is being deleted starts no more; what else is written says when it was resumed.
     let starts = status.start_time.is_none() && !spec.suspend && !state.job.deleting;
@@ -177,11 +193,12 @@ fn counts_change(state: &JobState) -> bool {
     let failed_indexes = spec.per_index.map(|_| pods.failed_indexes().len());
     starts
         || status.uncounted.is_none()
+        || (status.running_since != state.running_since() && !spec.suspend)
         || ((status.active, status.ready, status.terminating) != gauges(pods)
             && !is(Mutant::GaugesNotWritten))
-        || status.completed_indexes.len() != completed
+        || (status.completed_indexes.len() != completed && records_successes(state, next))
         || status.failed_indexes.as_ref().map(|failed| failed.len()) != failed_indexes
-        || counting_goes_on(state)
+        || counting_goes_on(state, next)
 }
 
 fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
@@ -229,6 +246,13 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
     let used = state.pods.names_used(state.job.spec.suspend, &state.lost_creations);
     status.names_used = status.names_used.max(used);
+    status.running_since = if state.job.spec.suspend { None } else { state.running_since() };
+    if state.has_restarted() && next.end.is_none() {
+        status.restarts = state.pods.restarts_together();
+        let message = format!("Restarting all pods: restart {}", status.restarts);
+        events.push(JobEvent::warning("Restarting", message));
+    }
+    next.waits.iter().for_each(|waits| _ = status.ensure(waits.clone()));
     set_start_time(state, next, &mut status, now);
     match &next.end {
         Some(end) => {
@@ -260,7 +284,9 @@ fn record(state: &JobState, next: &Next, status: &mut JobStatus) {
     let room = state.limits.max_uncounted_pods.saturating_sub(uncounted.len());
     if let Completion::Indexed(completions) = state.job.spec.completion {
         // The index alone prevents that a success is counted twice.
-        status.completed_indexes = pods.succeeded_indexes().clone();
+        if records_successes(state, next) {
+            status.completed_indexes = pods.succeeded_indexes().clone();
+        }
         // The API server lets the number decrease only if the Job is elastic: completions equal parallelism.
         let least = if completions == state.job.spec.parallelism { 0 } else { status.succeeded };
         status.succeeded = status.completed_indexes.len().max(least);
@@ -268,7 +294,8 @@ fn record(state: &JobState, next: &Next, status: &mut JobStatus) {
         let failures = pods.to_record().filter(|pod| pod.phase != Phase::Succeeded).chain(held);
         uncounted.failed.extend(failures.take(room).map(|pod| pod.uid.clone()));
     } else {
-        for pod in pods.to_record().take(room) {
+        let is_recorded = |pod: &&Pod| pod.phase != Phase::Succeeded || records_successes(state, next);
+        for pod in pods.to_record().filter(is_recorded).take(room) {
             let Uncounted { succeeded, failed } = &mut uncounted;
             if pod.phase == Phase::Succeeded { succeeded } else { failed }.push(pod.uid.clone());
         }

@@ -3,72 +3,17 @@
 //!
 //! So in one batch any failure beats success, and `FailJob` beats `BackoffLimitExceeded`.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
+use super::pod_deadlines;
 use super::pod_failure_policy::judge;
+use super::restart;
 use super::saturating::after;
 use super::spec::Completion;
 use super::state::JobState;
-use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus};
 use super::success_policy;
+use super::verdict::End;
 use crate::mutants::{Mutant, is};
-
-/// How a Job ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
-    /// Failed rather than succeeded.
-    pub failure: bool,
-    /// `reason` of its conditions.
-    pub reason: Arc<str>,
-    /// `message` of its conditions.
-    pub message: Arc<str>,
-}
-
-impl End {
-    fn failure(reason: &str, message: impl Into<Arc<str>>) -> Self {
-        Self { failure: true, reason: reason.into(), message: message.into() }
-    }
-
-    fn success(reason: &str, message: impl Into<Arc<str>>) -> Self {
-        Self { failure: false, reason: reason.into(), message: message.into() }
-    }
-
-    /// The condition that announces the end: FailureTarget or SuccessCriteriaMet.
-    pub fn announcement(&self, now: Timestamp) -> Condition {
-        let kind =
-            if self.failure { ConditionKind::FailureTarget } else { ConditionKind::SuccessCriteriaMet };
-        condition(kind, ConditionStatus::True, self.reason.clone(), self.message.clone(), now)
-    }
-
-    /// The condition that the Job ends with: Failed or Complete.
-    pub fn conclusion(&self, now: Timestamp) -> Condition {
-        let kind = if self.failure { ConditionKind::Failed } else { ConditionKind::Complete };
-        condition(kind, ConditionStatus::True, self.reason.clone(), self.message.clone(), now)
-    }
-}
-
-/// A condition that begins now.
-pub fn condition(
-    kind: ConditionKind,
-    status: ConditionStatus,
-    reason: impl Into<Arc<str>>,
-    message: impl Into<Arc<str>>,
-    now: Timestamp,
-) -> Condition {
-    let (reason, message) = (reason.into(), message.into());
-    Condition { kind, status, reason, message, last_probe_time: Some(now), last_transition_time: Some(now) }
-}
-
-/// The end that the conditions announce. An announced success stands even if pods fail later.
-pub fn announced(status: &JobStatus) -> Option<End> {
-    let of = |kind, failure| {
-        let Condition { reason, message, .. } = status.holding(kind)?.clone();
-        Some(End { failure, reason, message })
-    };
-    of(ConditionKind::SuccessCriteriaMet, false).or_else(|| of(ConditionKind::FailureTarget, true))
-}
 
 /// Successes and failures as the rules count them, recorded in the status or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +50,13 @@ pub fn deadline(state: &JobState, now: Timestamp) -> Option<Timestamp> {
 /// Why the Job has failed, if it has.
 pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
     fail_job(state)
+        .or_else(|| restart::too_many(state))
         .or_else(|| backoff_limit(state, tally))
         .or_else(|| {
             let passed = deadline(state, now).is_some_and(|at| at <= now);
             passed.then(|| End::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
         })
+        .or_else(|| pod_deadlines::ran_too_long(state, now))
         .or_else(|| failed_indexes(state))
 }
 
@@ -120,7 +67,7 @@ pub fn is_near(state: &JobState, tally: Tally) -> bool {
     let failures = tally.failed.saturating_add(undecided as u64);
     let last_chances = if spec.may_fail_indexes_by_policy() { undecided } else { pods.last_chances() };
     let failed_indexes = u64::from(pods.failed_indexes().len()).saturating_add(last_chances as u64);
-    failures > u64::from(spec.backoff_limit)
+    restart::is_last_attempt(state).unwrap_or(failures > u64::from(spec.backoff_limit))
         || spec.completion == Completion::WorkQueue
         || completions_reached(state, tally).is_some()
         || spec
@@ -139,7 +86,9 @@ fn fail_job(state: &JobState) -> Option<End> {
 
 fn backoff_limit(state: &JobState, tally: Tally) -> Option<End> {
     let limit = u64::from(state.job.spec.backoff_limit);
-    (tally.failed + u64::from(is(Mutant::BackoffLimitOffByOne)) > limit || state.restarts_too_often())
+    let restarts = restart::is_last_attempt(state).is_some();
+    let exceeds = tally.failed + u64::from(is(Mutant::BackoffLimitOffByOne)) > limit && !restarts;
+    (exceeds || state.restarts_too_often())
         .then(|| End::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use super::end::Tally;
 use super::gang;
 use super::plan::{Plan, PodDeletion, Wait};
-use super::pod::{AGREE, NewPod, Pod};
+use super::pod::{AGREE, NewPod};
+use super::restart;
 use super::saturating::after;
 use super::state::JobState;
 use crate::mutants::{Mutant, is};
@@ -18,12 +19,15 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         let keeps = is(Mutant::SuspendedKeepsPods);
         let room = if keeps { 0 } else { state.room() };
         let active = state.ready(state.pods.active_in_removal_order(), now, plan).into_iter();
-        plan.deletes.extend(active.take(room).map(forget));
+        plan.deletes.extend(active.take(room).map(PodDeletion::uncounted));
         plan.waiting = Some(Wait::Suspended);
         return;
     }
     if state.adoptions_in_flight > 0 && !is(Mutant::AdoptionsNotAwaited) {
         plan.waiting = Some(Wait::Adopting);
+        return;
+    }
+    if restart::clears_old_attempt(state, now, plan) {
         return;
     }
     let expected = if is(Mutant::CreationsNotExpected) { 0 } else { state.pods.pending_creates() };
@@ -35,7 +39,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let remove = state.pods.to_remove(surplus.min(state.room()));
     let remove = state.ready(remove, now, plan);
     if !remove.is_empty() {
-        plan.deletes.extend(remove.into_iter().map(forget));
+        plan.deletes.extend(remove.into_iter().map(PodDeletion::uncounted));
         return;
     }
     let leaving = state.pods.leaving();
@@ -72,7 +76,9 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
     }
     let streak = state.streak_now(now);
     let per_index = state.job.spec.per_index.is_some();
-    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().after(s.last, s.failures))
+    let waits = !restart::has_no_backoff(state);
+    if let Some(at) =
+        streak.filter(|_| waits && !per_index).map(|s| state.backoff().after(s.last, s.failures))
         && at > now
     {
         plan.waiting = Some(Wait::PodBackoff(at));
@@ -85,13 +91,14 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
     let latest = after(now, state.backoff().max.saturating_add(AGREE));
     for number in state.pods.free_places().take(missing) {
         let held = state.pods.held_at(number);
-        if let Some(at) = held.map(|held| held.ready_at).filter(|at| *at > now && *at <= latest) {
+        if let Some(at) = held.map(|held| held.ready_at).filter(|at| waits && *at > now && *at <= latest) {
             next_index_ready = Some(next_index_ready.map_or(at, |earlier| earlier.min(at)));
         } else if plan.creates.len() < room {
             plan.creates.push(NewPod {
                 place: state.pods.next_at(number),
                 index_failures: per_index.then(|| held.map(|held| held.successor).unwrap_or_default()),
                 backoff: streak,
+                lineage: state.pods.lineage_at(number, now),
                 behind: u32::try_from(in_all - plan.creates.len() - 1).unwrap_or(u32::MAX),
             });
         } else {
@@ -108,9 +115,4 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
             plan.waiting = Some(Wait::IndexBackoff(at));
         }
     }
-}
-
-/// The removal of a pod that will not be counted.
-pub(super) fn forget(pod: &Pod) -> PodDeletion {
-    PodDeletion { pod: pod.into(), forget: !is(Mutant::RemovalsCountAsFailures) }
 }

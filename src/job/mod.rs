@@ -15,7 +15,7 @@
 //! | which pods are the Job's: identity, adoption and release | [`job_id`], [`adoption`], [`selector`] | `spec.selector`, `metadata.ownerReferences` |
 //! | each ended pod is counted exactly once | [`counting`] | `status.uncountedTerminatedPods`, finalizer `batch.kubernetes.io/job-tracking` |
 //! | which indexes have succeeded or failed | [`index_set`], [`pod_set`] (`ledger`) | `status.completedIndexes`, `status.failedIndexes` |
-//! | how the Job ends | [`end`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
+//! | how the Job ends | [`end`], [`verdict`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
 //! | an index ends for itself | [`end`], [`pod_set`] (`places`) | `spec.backoffLimitPerIndex`, `spec.maxFailedIndexes` |
 //! | which failures count | [`pod_failure_policy`], [`pod_set`] (`classify`) | `spec.podFailurePolicy` |
 //! | which failures are evaluated together | [`debounce`] | |
@@ -26,11 +26,15 @@
 //! | finished Jobs are deleted | [`ttl`] | `spec.ttlSecondsAfterFinished` |
 //! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
+//! | ours: pods that do not start, or run for too long, count as failed | [`pod_deadlines`] | annotations `yardmaster.dev/*-deadline` |
+//! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
+//! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
+//! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know, [`limits`] what bounds it. [`uid`], [`names`], [`index_set`],
-//! [`second`], [`short_text`], [`duration_text`] and [`tidying`] are what they share.
+//! [`second`], [`memory`], [`short_text`], [`duration_text`] and [`tidying`] are what they share.
 
 pub mod adoption;
 pub mod backoff;
@@ -45,20 +49,24 @@ pub mod index_set;
 pub mod job_id;
 pub(crate) mod json;
 pub mod limits;
+pub mod lineage;
 pub mod manage;
 pub mod manifest;
+pub mod memory;
 pub mod names;
 pub mod options;
 pub mod overlay;
 pub mod passivation;
 pub mod plan;
 pub mod pod;
+pub mod pod_deadlines;
 pub mod pod_failure_policy;
 pub mod pod_name;
 pub mod pod_retries;
 pub mod pod_set;
 pub mod protobuf;
 pub mod reconcile;
+pub mod restart;
 pub mod retention;
 pub mod retry;
 mod saturating;
@@ -74,6 +82,8 @@ pub mod template;
 pub mod tidying;
 pub mod ttl;
 pub mod uid;
+pub mod verdict;
+pub mod waiting_condition;
 
 #[cfg(test)]
 pub(crate) mod tests;

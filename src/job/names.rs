@@ -44,6 +44,19 @@ pub const PLACE_ANNOTATION: &str = "yardmaster.dev/place";
 /// ([`JobStatus::names_used`](super::status::JobStatus::names_used)), as a decimal number. Without it, names of pods that
 /// are gone may come back.
 pub const NAMES_USED_ANNOTATION: &str = "yardmaster.dev/ordinals-used";
+/// Annotation on pods of Jobs whose options ask for it: what the pods before have taught
+/// ([`Lineage`](super::lineage::Lineage)). Without it, nothing.
+pub const LINEAGE_ANNOTATION: &str = "yardmaster.dev/lineage";
+/// Label on pods of a Job that restarts together: how often it was restarted before.
+pub const ATTEMPT_LABEL: &str = "yardmaster.dev/attempt";
+/// Environment variable with the same number.
+pub const ATTEMPT_ENV: &str = "YARDMASTER_ATTEMPT";
+/// Annotation on Jobs that restart together, written together with the status: how often the Job was restarted, as a
+/// decimal number. Without it, the number follows from the pods.
+pub const RESTARTS_ANNOTATION: &str = "yardmaster.dev/restarts";
+/// Annotation on Jobs with a run deadline, written together with the status: when the first pod began to run. Without it,
+/// that follows from the pods.
+pub const RUNNING_SINCE_ANNOTATION: &str = "yardmaster.dev/running-since";
 /// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`. Without it, the back-off follows from
 /// the ended pods alone.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

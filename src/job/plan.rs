@@ -1,9 +1,12 @@
 //! The plan for a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
-use super::pod::{BackoffRecord, NewPod, PodRef};
+use super::pod::{BackoffRecord, NewPod, Pod, PodRef};
 use super::status::JobStatus;
+use crate::mutants::{Mutant, is};
 
 /// The actions due now, and the time of the next look if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +35,8 @@ pub struct Plan {
     pub wake_at: Option<Timestamp>,
     /// Why no pod is created although the Job is not done.
     pub waiting: Option<Wait>,
+    /// Events about what the plan does.
+    pub events: Vec<JobEvent>,
 }
 
 impl Plan {
@@ -77,6 +82,15 @@ pub struct PodDeletion {
     pub pod: PodRef,
     /// Remove the tracking finalizer first: the pod will not count, whatever phase it reaches.
     pub forget: bool,
+    /// How long its containers have from the signal to their end, if that is not the business of the pod.
+    pub grace: Option<Duration>,
+}
+
+impl PodDeletion {
+    /// The removal of a pod that will not be counted.
+    pub(super) fn uncounted(pod: &Pod) -> Self {
+        Self { pod: pod.into(), forget: !is(Mutant::RemovalsCountAsFailures), grace: None }
+    }
 }
 
 /// Whether anything waits for a status.
@@ -112,6 +126,13 @@ pub struct JobEvent {
     pub terminal: bool,
 }
 
+impl JobEvent {
+    /// A warning that does not report the end of the Job.
+    pub(super) fn warning(reason: &str, message: impl Into<Box<str>>) -> Self {
+        Self { warning: true, reason: reason.into(), message: message.into(), terminal: false }
+    }
+}
+
 /// The back-off after a batch of ended pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffUpdate {
@@ -143,13 +164,15 @@ pub enum Wait {
     Terminating,
     /// Pods have just ended; they are evaluated at this time, together with others that end until then.
     FailureDebounce(Timestamp),
+    /// All pods are being replaced together, and those of the attempt before have not ended.
+    Restarting,
     /// The end of the Job is decided; its remaining pods have yet to go.
     Finishing,
 }
 
 impl Wait {
     /// All values of [`reason`](Self::reason).
-    pub const REASONS: [&str; 11] = [
+    pub const REASONS: [&str; 12] = [
         "Suspended",
         "Deleting",
         "PodBackoff",
@@ -160,6 +183,7 @@ impl Wait {
         "PodsUnknown",
         "PodsTerminating",
         "FailureDebounce",
+        "Restarting",
         "Finishing",
     ];
 
@@ -176,6 +200,7 @@ impl Wait {
             Self::PodsUnknown => "PodsUnknown",
             Self::Terminating => "PodsTerminating",
             Self::FailureDebounce(_) => "FailureDebounce",
+            Self::Restarting => "Restarting",
             Self::Finishing => "Finishing",
         }
     }

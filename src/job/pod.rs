@@ -1,9 +1,11 @@
 //! A pod, reduced to the fields that the rules read. It is small because a Job may have 100,000 of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::lineage::Lineage;
 use super::saturating::{after, seconds_before};
 use super::second::Second;
 use super::uid::Uid;
@@ -36,8 +38,8 @@ pub struct Pod {
     pub place: Option<Place>,
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
-    /// The back-off that was in force when the pod was created.
-    pub backoff: Option<Box<BackoffRecord>>,
+    /// What the pod carries of the pods before it.
+    pub carried: Option<Box<Carried>>,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
     /// `status.phase`.
@@ -48,8 +50,12 @@ pub struct Pod {
     pub restarts: u32,
     /// The largest restart counts: scaling down removes pods that have restarted more often first.
     pub max_restarts: MaxRestarts,
-    /// When the pod ended, as computed by [`finish_time`]; meaningless while it runs.
+    /// Since when its current stage lasts: when it ended or was deleted, as computed by [`finish_time`]; before that, since
+    /// when it runs, or waits to start.
     pub finished: Second,
+    /// Its containers have yet to start, and nothing but that is to come: no scheduling gate holds the pod, and no init
+    /// container runs.
+    pub stalled: bool,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
@@ -87,6 +93,21 @@ pub struct BackoffRecord {
     pub failures: u32,
     /// When the last of them ended.
     pub last: Timestamp,
+}
+
+/// What a pod carries of the pods before it, in annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// The back-off that was in force when the pod was created.
+    pub backoff: Option<BackoffRecord>,
+    /// What they have taught, for the options of the Job.
+    pub lineage: Lineage,
+}
+
+impl From<BackoffRecord> for Carried {
+    fn from(backoff: BackoffRecord) -> Self {
+        Self { backoff: Some(backoff), ..Self::default() }
+    }
 }
 
 /// Clocks that agree within this are believed.
@@ -138,10 +159,26 @@ impl Pod {
         if Timestamp::from(self.finished) > soon {
             self.finished = now.into();
         }
-        if let Some(record) = self.backoff.as_mut().filter(|record| record.last > soon) {
+        let backoff = self.carried.as_mut().and_then(|carried| carried.backoff.as_mut());
+        if let Some(record) = backoff.filter(|record| record.last > soon) {
             record.last = now;
         }
         self
+    }
+
+    /// The back-off that was in force when the pod was created.
+    pub fn backoff(&self) -> Option<BackoffRecord> {
+        self.carried.as_ref()?.backoff
+    }
+
+    /// What the pods before it have taught.
+    pub fn lineage(&self) -> Option<&Lineage> {
+        self.carried.as_ref().map(|carried| &carried.lineage)
+    }
+
+    /// How often all pods of the Job were replaced together before this one.
+    pub fn attempt(&self) -> u32 {
+        self.lineage().map_or(0, |lineage| lineage.attempt)
     }
 
     /// Whether it has ended and is not tracked: it is counted, or was never ours to count.
@@ -180,6 +217,8 @@ pub struct Outcome {
     pub init_containers: Vec<ContainerExit>,
     /// (type, status) of `status.conditions`.
     pub conditions: Vec<(Box<str>, Box<str>)>,
+    /// `spec.nodeName`. A Job learns from it, and does not keep it.
+    pub node: Option<Arc<str>>,
 }
 
 /// A terminated container.
@@ -189,6 +228,8 @@ pub struct ContainerExit {
     pub name: Box<str>,
     /// `state.terminated.exitCode`.
     pub exit_code: i32,
+    /// `state.terminated.reason` is `OOMKilled`: it has exceeded its memory.
+    pub out_of_memory: bool,
 }
 
 /// What an allocation takes beside its bytes, about.
@@ -217,7 +258,7 @@ impl Outcome {
 }
 
 /// A pod to create.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     /// Its place in the Job; its name derives from this.
     pub place: Place,
@@ -225,6 +266,8 @@ pub struct NewPod {
     pub index_failures: Option<IndexFailures>,
     /// The failures in a row so far. The next owner of the Job reads them from the pod.
     pub backoff: Option<BackoffRecord>,
+    /// What the pods before it have taught, if the Job's options ask for that.
+    pub lineage: Option<Arc<Lineage>>,
     /// How many more pods the Job needs after this one, if none fails.
     pub behind: u32,
 }
@@ -321,8 +364,8 @@ mod tests {
     fn a_back_off_begins_at_its_last_failure_or_now_if_that_is_in_the_future() {
         for (last, believed) in [(90, 90), (100, 100), (101, 101), (102, 100), (4_000, 100)] {
             let record = BackoffRecord { failures: 3, last: at(last) };
-            let pod = Pod { backoff: Some(Box::new(record)), ..pod("a") }.read_at(at(100));
-            let read = pod.backoff.map(|record| (record.failures, record.last));
+            let pod = Pod { carried: Some(Box::new(record.into())), ..pod("a") }.read_at(at(100));
+            let read = pod.backoff().map(|record| (record.failures, record.last));
             assert_eq!(read, Some((3, at(believed))), "{last}");
         }
     }

@@ -68,7 +68,7 @@ impl Match<'_> {
     pub fn fail_job_message(&self, namespace: &str, pod: &str) -> String {
         let rule = self.rule;
         match &self.cause {
-            Cause::Exit(ContainerExit { name, exit_code }) => format!(
+            Cause::Exit(ContainerExit { name, exit_code, .. }) => format!(
                 "Container {name} for pod {namespace}/{pod} failed with exit code {exit_code} matching FailJob rule at index {rule}"
             ),
             Cause::Condition((kind, _)) => {
@@ -88,7 +88,11 @@ mod tests {
     fn exits(pairs: &[(&str, i32)]) -> Vec<ContainerExit> {
         pairs
             .iter()
-            .map(|(name, exit_code)| ContainerExit { name: (*name).into(), exit_code: *exit_code })
+            .map(|(name, exit_code)| ContainerExit {
+                name: (*name).into(),
+                exit_code: *exit_code,
+                out_of_memory: false,
+            })
             .collect()
     }
 
@@ -117,6 +121,7 @@ mod tests {
             containers: exits(&[("ok", 0), ("main", 42)]),
             init_containers: exits(&[("setup", 7)]),
             conditions: vec![("DisruptionTarget".into(), "True".into())],
+            ..Outcome::default()
         };
         type Case<'a> = (&'a [PodFailureRule], Option<(usize, PodFailureAction)>);
         let cases: &[Case] = &[
@@ -151,6 +156,7 @@ mod tests {
             containers: exits(&[("main", 42)]),
             init_containers: exits(&[("setup", 42)]),
             conditions: vec![("DisruptionTarget".into(), "True".into())],
+            ..Outcome::default()
         };
         let by_code = [codes(FailJob, None, true, &[42])];
         assert_eq!(

@@ -6,17 +6,20 @@ use jiff::Timestamp;
 
 use super::counting::{self, Due, Next};
 use super::debounce;
-use super::end::{self, End, Tally};
+use super::end::{self, Tally};
 use super::gang;
-use super::manage::{forget, manage};
+use super::manage::manage;
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
 use super::pod::{Pod, PodRef};
+use super::pod_deadlines;
 use super::pod_set::PendingRequest;
 use super::retention;
 use super::saturating::after;
 use super::state::{JobState, StatusTurn};
 use super::ttl;
 use super::uid::UidSet;
+use super::verdict::{self, End};
+use super::waiting_condition;
 use crate::mutants::{Mutant, is};
 
 /// Least time after which a Job looks again whether its status may be written earlier.
@@ -27,7 +30,8 @@ const SOON: Duration = Duration::from_millis(100);
 /// [`JobState::begin`] and the answers to the plan's requests lead to the next state. If nothing else
 /// happens, an idle plan follows after a few.
 pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
-    let gets_pods = !state.gone && state.job.may_create_pods() && end::announced(&state.job.status).is_none();
+    let gets_pods =
+        !state.gone && state.job.may_create_pods() && verdict::announced(&state.job.status).is_none();
     let mut plan = Plan { withdraw: !gets_pods && state.pods.pending_creates() > 0, ..Plan::default() };
     if state.gone {
         release_all(state, now, &mut plan);
@@ -44,11 +48,11 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
         return plan;
     }
     let tally = Tally::of(state);
-    let mut next = Next { end: end::announced(&state.job.status), managed: false };
+    let mut next = Next { end: verdict::announced(&state.job.status), ..Next::default() };
     match (&next.end, debounce::until(state, tally, now)) {
         (Some(end), _) => {
             release(state, now, &mut plan);
-            wind_down(state, end.failure, now, &mut plan);
+            wind_down(state, end, now, &mut plan);
         }
         (None, Some(at)) => {
             plan.wake(at);
@@ -63,6 +67,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
             }
         }
     }
+    next.waits = waiting_condition::next(state, now, &mut plan);
     write_status(state, &next, now, &mut plan);
     retention::prune(state, now, &mut plan);
     plan
@@ -73,33 +78,40 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
     let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
     if end.is_some() {
         plan.waiting = Some(Wait::Finishing);
-        return Next { end, managed: false };
+        return Next { end, ..Next::default() };
     }
-    if let Some(at) = end::deadline(state, now) {
-        plan.wake(at);
-    }
+    let deadlines = [end::deadline(state, now), pod_deadlines::run_deadline(state)];
+    deadlines.into_iter().flatten().for_each(|at| plan.wake(at));
     let managed = if state.job.deleting && !is(Mutant::DeletedJobGetsPods) {
         plan.waiting = Some(Wait::Deleting);
         false
     } else {
-        manage(state, tally, now, plan);
+        pod_deadlines::plan(state, now, plan);
+        if plan.deletes.is_empty() {
+            manage(state, tally, now, plan);
+        }
         // Conditions follow once the pods are gone, not once their deletion is requested.
         plan.deletes.is_empty() && !(state.job.spec.suspend && state.pods.has_flights())
     };
     let end: Option<End> =
         if plan.creates.is_empty() { end::completions_reached(state, tally) } else { None };
-    Next { end, managed }
+    Next { end, managed, ..Next::default() }
 }
 
 /// Removes the active pods of a Job whose end is announced. If the Job fails they count, so they keep their
 /// finalizer until they are recorded. Those that lose it now are deleted afterwards: one request for a pod at a time.
-fn wind_down(state: &JobState, failure: bool, now: Timestamp, plan: &mut Plan) {
+fn wind_down(state: &JobState, end: &End, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let released: UidSet = plan.releases.iter().map(|pod| pod.uid.clone()).collect();
     let active = state.pods.active_in_removal_order();
     let active = active.filter(|pod| !released.contains(&pod.uid) && is_idle(state, pod));
     let active = state.ready(active, now, plan).into_iter();
-    plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
+    let grace = pod_deadlines::grace_at_end(state, end);
+    plan.deletes.extend(active.map(|pod| PodDeletion {
+        forget: !end.failure,
+        grace,
+        ..PodDeletion::uncounted(pod)
+    }));
 }
 
 /// Whether no request about a pod is under way.

@@ -23,16 +23,19 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     plan.deletes.extend(ready.into_iter().map(|pod| PodDeletion {
         pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
         forget: false,
+        grace: None,
     }));
 }
 
 /// How many failed pods stay. While a replacement is pending, the newest one always stays: a new owner
-/// computes the back-off from it.
+/// computes the back-off from it. If pods learn from those before them, all stay meanwhile.
 fn failed_pods_kept(state: &JobState, plan: &Plan) -> Option<usize> {
     let limit = usize::try_from(state.job.options.failed_pods_limit?).unwrap_or(usize::MAX);
     let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Finishing)
         || !plan.creates.is_empty()
         || state.pods.pending_creates() > 0;
-    let least = usize::from(awaited && state.job.status.finished().is_none());
-    Some(limit.max(least))
+    let awaited = awaited && state.job.status.finished().is_none();
+    // The next owner learns from any of them.
+    let least = if state.job.options.needs().lineage { usize::MAX } else { 1 };
+    Some(if awaited { limit.max(least) } else { limit })
 }

@@ -84,6 +84,8 @@ pub struct JobState {
     finds: Finds,
     /// Places whose last creation was not answered, since the last live list.
     pub(super) lost_creations: BTreeSet<Place>,
+    /// Why the Job waits, and since when, if that may get a condition.
+    pub(super) waits_since: Option<(&'static str, Timestamp)>,
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
@@ -152,6 +154,7 @@ impl JobState {
             create_retry: Retry::default(),
             finds: Finds::None,
             lost_creations: BTreeSet::new(),
+            waits_since: None,
             write_retry: Retry::default(),
             pod_retries: PodRetries::default(),
         }
@@ -380,6 +383,9 @@ impl JobState {
         if self.gone {
             // It creates no more pods, so it has no back-off.
             self.pods.clear_newly_ended();
+        }
+        if self.job.options.waiting_condition {
+            self.note_wait(plan.waiting.as_ref(), now);
         }
         if let Some(update) = plan.backoff_update {
             self.streak = update.streak;

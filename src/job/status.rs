@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::index_set::IndexSet;
+use super::second::Second;
 use super::uid::Uid;
 
 /// `status` of a Job, as stored by the API server.
@@ -36,6 +37,10 @@ pub struct JobStatus {
     /// How many names pods have had, some of which may be gone, and which no owner gives again: all ordinals below this one, or
     /// all attempts below it at each index. No part of Kubernetes' status, but an annotation that is written together with it.
     pub names_used: u32,
+    /// How often all pods were replaced together. An annotation, too.
+    pub restarts: u32,
+    /// When the first pod began to run, of a Job with a run deadline. An annotation, too.
+    pub running_since: Option<Second>,
 }
 
 /// `status.uncountedTerminatedPods`.
@@ -101,11 +106,19 @@ pub enum ConditionKind {
     Failed,
     /// The Job is complete.
     Complete,
+    /// Ours: the Job creates no pods, for a reason that lasts.
+    Waiting,
 }
 
 impl ConditionKind {
-    const ALL: [Self; 5] =
-        [Self::Suspended, Self::FailureTarget, Self::SuccessCriteriaMet, Self::Failed, Self::Complete];
+    const ALL: [Self; 6] = [
+        Self::Suspended,
+        Self::FailureTarget,
+        Self::SuccessCriteriaMet,
+        Self::Failed,
+        Self::Complete,
+        Self::Waiting,
+    ];
 
     /// The kind of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -125,6 +138,7 @@ impl ConditionKind {
             Self::SuccessCriteriaMet => "SuccessCriteriaMet",
             Self::Failed => "Failed",
             Self::Complete => "Complete",
+            Self::Waiting => "yardmaster.dev/Waiting",
         }
     }
 }

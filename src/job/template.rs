@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::json::members;
+use super::memory::Memory;
 use super::names;
 use super::overlay::{Overlay, SpecFields};
 use super::protobuf::{FieldError, Writer, field, next_field};
@@ -107,6 +109,50 @@ struct Template<'a> {
     spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
+/// The memory that a container asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MemoryAsked {
+    /// `resources.limits.memory`.
+    pub(super) limit: Option<Memory>,
+    /// `resources.requests.memory`.
+    pub(super) request: Option<Memory>,
+}
+
+/// A template reduced to the resources of its containers.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WithResources<'a> {
+    #[serde(borrow)]
+    spec: ContainersWithResources<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainersWithResources<'a> {
+    #[serde(borrow)]
+    containers: Vec<ContainerWithResources<'a>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<ContainerWithResources<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ContainerWithResources<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    resources: Option<ResourceLists<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceLists<'a> {
+    #[serde(borrow)]
+    limits: Option<BTreeMap<Cow<'a, str>, Value>>,
+    #[serde(borrow)]
+    requests: Option<BTreeMap<Cow<'a, str>, Value>>,
+}
+
 /// A template reduced to what the rules ask.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -151,7 +197,8 @@ pub(super) struct FailureCounts<T> {
 }
 
 /// Labels and annotations that we set on each pod. Those of the template with these keys are ignored.
-const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION];
+const OWN: [&str; 4] =
+    [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION, names::LINEAGE_ANNOTATION];
 /// The additional ones in Indexed Jobs.
 const OWN_AT_INDEX: [&str; 3] =
     [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
@@ -231,6 +278,23 @@ impl PodTemplate {
 
     pub(super) fn protobuf_parts(&self) -> Option<Arc<ProtobufParts>> {
         self.written.protobuf.get().filter(|parts| !parts.are_avoided.load(Ordering::Relaxed)).cloned()
+    }
+
+    /// The memory that a container of the template asks for. Of a template that is not kept, nothing is known.
+    pub(super) fn memory_of(&self, container: &str) -> MemoryAsked {
+        let template = self.text.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
+        let WithResources { spec } = template.unwrap_or_default();
+        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        let found = containers.find(|given| *given.name == *container);
+        let memory = |list: Option<&BTreeMap<Cow<'_, str>, Value>>| {
+            let amount = list?.get("memory")?;
+            Memory::parse(amount.as_str().map_or_else(|| amount.to_string(), str::to_owned).as_str())
+        };
+        let resources = found.and_then(|found| found.resources.as_ref());
+        MemoryAsked {
+            limit: memory(resources.and_then(|resources| resources.limits.as_ref())),
+            request: memory(resources.and_then(|resources| resources.requests.as_ref())),
+        }
     }
 
     /// The parts of pods of a Job with this completion mode.
@@ -388,10 +452,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::end::condition;
     use crate::job::spec::{Completion, Job};
     use crate::job::status::{ConditionKind, ConditionStatus};
     use crate::job::tests::fixture::{at, job, with};
+    use crate::job::verdict::condition;
 
     #[test]
     fn parts_are_serialized_on_first_use_and_shared_by_clones() {

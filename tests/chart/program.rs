@@ -187,9 +187,18 @@ fn defaults_are_those_of_the_program() {
         });
         letters.collect()
     };
-    // Settings with another form in the chart: the pod knows its namespace, gates and address have other
-    // flags, and machines read the logs.
-    let other = ["name", "leaseNamespace", "featureGates", "listenAddress", "port", "logFormat", "logLevel"];
+    // What the chart has in another way: the pod knows its namespace, gates and address have flags of another form, and logs
+    // are read by machines.
+    let other = [
+        "name",
+        "leaseNamespace",
+        "defaultOptions",
+        "featureGates",
+        "listenAddress",
+        "port",
+        "logFormat",
+        "logLevel",
+    ];
     let settings = values["controller"].as_object().unwrap();
     for (name, value) in settings.iter().filter(|(name, _)| !other.contains(&&***name)) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -85,7 +85,7 @@ pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), S
             }
             for new in &plan.creates {
                 if let Ok(maker) = Maker::new(&state.job, EXTERNAL_FINALIZER, 1, None) {
-                    let _: Value = serde_json::from_slice(&maker.manifest(*new).body())
+                    let _: Value = serde_json::from_slice(&maker.manifest(new.clone()).body())
                         .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;
                 }
                 let answers = [Created::NameTaken, Created::Refused];

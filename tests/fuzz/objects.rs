@@ -144,7 +144,11 @@ fn make_pod(job: &str) -> Result<(), String> {
     let (made, cost) = measure(|| {
         let maker = Maker::new(read, BUILT_IN_FINALIZER, 0, None).ok()?;
         let place = Place { number: 0, attempt: 0 };
-        Some(maker.manifest(NewPod { place, index_failures: None, backoff: None, behind: 0 }).body())
+        Some(
+            maker
+                .manifest(NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 })
+                .body(),
+        )
     });
     // The index in the environment of each container may be most of a pod.
     let bytes = job.len().max(made.map_or(0, |body| body.len()));

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod annotations;
+mod retries;
 mod stage;
 mod waits;

@@ -93,6 +93,15 @@ app.kubernetes.io/component: controller
 {{- end }}
 {{- end }}
 
+{{/* Default options as the flag takes them, in the order of their names. */}}
+{{- define "yardmaster.defaultOptions" -}}
+{{- $options := list }}
+{{- range $name, $value := .Values.controller.defaultOptions }}
+{{- $options = append $options (printf "%s=%s" $name $value) }}
+{{- end }}
+{{- join ";" $options }}
+{{- end }}
+
 {{/* Feature gates as the flag takes them, in the order of their names. */}}
 {{- define "yardmaster.featureGates" -}}
 {{- $gates := list }}
@@ -256,6 +265,9 @@ Kubernetes version unless it is given --api-versions.
 - "--keep-managed-fields"
 {{- end }}
 - {{ printf "--ttl-controller=%s" (include "yardmaster.ttlController" .) | quote }}
+{{- with include "yardmaster.defaultOptions" . }}
+- {{ printf "--default-options=%s" . | quote }}
+{{- end }}
 {{- with include "yardmaster.featureGates" . }}
 - {{ printf "--feature-gates=%s" . | quote }}
 {{- end }}

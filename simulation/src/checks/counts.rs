@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Promise;
 use super::failures::{Consequence, consequence};
+use super::restarts;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
 use crate::tenant::is_in_namespace;
@@ -205,7 +206,7 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let heard = |at: Time| if slack.others_act() { at + slack.news(at) } else { at };
     let deleted_in_time =
         job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| heard(at) < announced));
-    let removed = pod.removed && is_deleted_early(pod, news);
+    let removed = pod.removed && !pod.never_started && is_deleted_early(pod, news);
     let removed = (removed || is_unheard(pod, job, news)) && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it. A Job that fails counts the pods that it
@@ -224,7 +225,8 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let is_hidden = end.hidden && slack.plan.refuses(end.at);
     // A Job that is being deleted does not wait until a pod can be read.
     let is_let_go = pod.garbled && job.deleted.is_some();
-    let is_kept_back = adopted_late || is_hidden || is_let_go || pod.meddled;
+    let is_kept_back =
+        restarts::may_be_in_vain(job, pod) || adopted_late || is_hidden || is_let_go || pod.meddled;
     let certain = end.clean && in_time && !is_kept_back && !is_disowned(pod, job, slack.others_act(), news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;

@@ -8,6 +8,8 @@ use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
 use crate::checks::finals;
+use crate::checks::memory;
+use crate::checks::restarts;
 use crate::checks::selection::selects;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
@@ -53,10 +55,13 @@ pub(super) fn check(
         |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at) && !is_away(other));
     let others = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod) && is_shown(other));
     let others: Vec<&PodFacts> = others.collect();
+    let overlap = restarts::overlaps(job, pod, &others, knows).filter(|_| !others_act);
+    let memory = memory::check(job, pod, &others).filter(|_| !others_act);
     let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };
     let index = pod.index.and_then(|index| creation.at_index(index, knows));
     let orphan = || creation.is_beside_orphan(ledger);
-    let what = creation.is_beside(knows).or(index).or_else(orphan).or_else(|| {
+    let by_options = overlap.or(memory);
+    let what = by_options.or(creation.is_beside(knows)).or(index).or_else(orphan).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());
         }
@@ -162,6 +167,7 @@ impl Creation<'_> {
         // Another owner may have removed it as surplus, or since its Job had failed.
         let is_lost =
             |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
+        let is_lost = |other: &PodFacts| is_lost(other) || restarts::is_vain_for(self.job, other, self.pod);
         let has_succeeded =
             |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && end.clean) && !is_lost(other);
         let is_gone = |other: &&PodFacts| !other.exists() && other.deleted.is_some_and(&knows);

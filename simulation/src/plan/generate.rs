@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, queued,
-    storms, strangers, tenant, together, wider,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, options,
+    queued, storms, strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -62,6 +62,7 @@ pub fn generate(seed: u64) -> Plan {
     tenant::add(&mut plan);
     together::add(&mut plan);
     queued::add(&mut plan);
+    options::add(&mut plan);
     plan
 }
 
@@ -130,6 +131,8 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         expressions: Vec::new(),
         restarts: false,
         has_env: false,
+        needs_memory: None,
+        stuck_percent: 0,
     }
 }
 

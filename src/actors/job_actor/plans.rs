@@ -23,6 +23,7 @@ impl JobActor {
                 self.state.observe_job(Job { status, ..self.state.job.clone() });
             }
         }
+        plan.events.iter().for_each(|event| self.report(event));
         if plan.withdraw {
             self.requests.creations.withdraw();
         }
@@ -66,7 +67,7 @@ impl JobActor {
         }
         let maker = self.requests.maker(job, pod_group);
         for new in pods {
-            let overlay = self.requests.overlay(job);
+            let overlay = self.requests.overlay(job, &new);
             match &maker {
                 Ok(maker) => self.requests.create(maker.manifest(new).with_overlay(overlay)),
                 Err(error) => self.inbox.push(JobInput::Created {

@@ -114,7 +114,9 @@ fn create_pod(bytes: usize) -> Write {
     let job = with(job(Completion::Count(1), 1), |spec| spec.template = template);
     let maker = Maker::new(&job, EXTERNAL_FINALIZER, 0, None).unwrap();
     let place = Place { number: 0, attempt: 0 };
-    Write::CreatePod { pod: maker.manifest(NewPod { place, index_failures: None, backoff: None, behind: 0 }) }
+    Write::CreatePod {
+        pod: maker.manifest(NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 }),
+    }
 }
 
 impl Bench {
@@ -384,7 +386,8 @@ async fn a_change_of_an_object_that_does_not_exist_is_answered_gone() {
     let deleted_at_once = (200, json!({"kind": "Status", "status": "Success"}));
     let patch =
         || Write::PatchPod { namespace: "n".into(), name: "p".into(), body: untrack_patch(&"u".into(), "f") };
-    let delete = || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+    let delete =
+        || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into(), grace_seconds: None };
     for (answer, write) in [
         (absent(), patch()),
         (absent(), delete()),
@@ -534,7 +537,12 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
             json!({}),
         ),
         (
-            Write::DeletePod { namespace: namespace(), name: "p".into(), uid: "u".into() },
+            Write::DeletePod {
+                namespace: namespace(),
+                name: "p".into(),
+                uid: "u".into(),
+                grace_seconds: None,
+            },
             "DELETE /api/v1/namespaces/n/pods/p",
             json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}}),
         ),

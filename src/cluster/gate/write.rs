@@ -51,6 +51,8 @@ pub enum Write {
         name: Box<str>,
         /// UID precondition.
         uid: Uid,
+        /// `gracePeriodSeconds`, if it is not that of the pod.
+        grace_seconds: Option<u64>,
     },
     /// Patches a Job's status by a strategic merge patch that names the version. The answer is the
     /// next version; the rest of the Job is unchanged.
@@ -234,7 +236,13 @@ impl Write {
             | Self::CreateEvent { body, .. }
             | Self::PatchEvent { body, .. }
             | Self::Create { body, .. } => body.clone(),
-            Self::DeletePod { uid, .. } => delete_options(uid).to_string().into(),
+            Self::DeletePod { uid, grace_seconds, .. } => {
+                let mut options = delete_options(uid);
+                if let Some(seconds) = grace_seconds {
+                    options["gracePeriodSeconds"] = (*seconds).into();
+                }
+                options.to_string().into()
+            }
             Self::DeleteJob { uid, version, .. } => {
                 let mut options = delete_options(uid);
                 options["preconditions"]["resourceVersion"] = version.as_str().into();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::decode::{DecodeError, Decoder};
@@ -13,8 +14,9 @@ use super::observed_job::{ObservedJob, Unserved};
 use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::names::NAMES_USED_ANNOTATION;
-use crate::job::options::JobOptions;
+use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
+use crate::job::options::{DefaultOption, JobOptions};
+use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
@@ -29,6 +31,8 @@ pub struct JobDecoder {
     is_untraced: bool,
     /// Keeps every template, however long it is.
     keeps_templates: bool,
+    /// Options of Jobs that do not set them.
+    defaults: Arc<[DefaultOption]>,
 }
 
 impl JobDecoder {
@@ -53,8 +57,19 @@ impl JobDecoder {
         Self { keeps_templates: true, ..self }
     }
 
+    /// A decoder that gives Jobs these options unless they set them themselves.
+    pub fn with_defaults(self, defaults: Arc<[DefaultOption]>) -> Self {
+        Self { defaults, ..self }
+    }
+
     fn options(&self, meta: &Meta<'_>) -> JobOptions {
-        let options = JobOptions::read(meta.annotations.iter().flat_map(Pairs::iter));
+        let options = JobOptions::read(
+            // What the Job says comes last, and counts.
+            self.defaults
+                .iter()
+                .map(|default| (&*default.key, &*default.value))
+                .chain(meta.annotations.iter().flat_map(Pairs::iter)),
+        );
         if self.is_untraced { options.without_caller() } else { options }
     }
 }
@@ -95,7 +110,15 @@ impl Decoder for JobDecoder {
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
                 options: self.options(&meta),
-                status: JobStatus { names_used: names_used(&meta), ..status.read() },
+                status: JobStatus {
+                    names_used: number(&meta, NAMES_USED_ANNOTATION),
+                    restarts: number(&meta, RESTARTS_ANNOTATION),
+                    running_since: meta
+                        .annotation(RUNNING_SINCE_ANNOTATION)
+                        .and_then(|time| time.parse::<Timestamp>().ok())
+                        .map(Second::from),
+                    ..status.read()
+                },
                 spec: Arc::new(spec),
             };
             if !self.keeps_templates && !job.may_create_pods() {
@@ -119,9 +142,9 @@ impl Decoder for JobDecoder {
     }
 }
 
-/// The number of used ordinals that the last owner has written. An invalid number says nothing.
-fn names_used(meta: &Meta<'_>) -> u32 {
-    meta.annotation(NAMES_USED_ANNOTATION).and_then(|number| number.parse().ok()).unwrap_or(0)
+/// A number that an owner has written. One that is none says nothing.
+fn number(meta: &Meta<'_>, annotation: &str) -> u32 {
+    meta.annotation(annotation).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the Job, unless its status lists too many UIDs to keep, and those are needed.

@@ -88,6 +88,8 @@ impl WireJobStatus<'_> {
             failed_indexes: self.failed_indexes.as_deref().map(index_set),
             // This number is no part of the status that the API server stores.
             names_used: 0,
+            restarts: 0,
+            running_since: None,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

@@ -13,11 +13,12 @@ use super::labels::Labels;
 use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
 use crate::job::job_id::JobId;
+use crate::job::lineage::Lineage;
 use crate::job::names::{
-    BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
-    SHARD_LABEL,
+    BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
+    LINEAGE_ANNOTATION, PLACE_ANNOTATION, SHARD_LABEL,
 };
-use crate::job::pod::{BackoffRecord, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
+use crate::job::pod::{BackoffRecord, Carried, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
 use crate::job::selector::Selector;
 
 /// A pod as the API server shows it.
@@ -153,6 +154,7 @@ impl PodDecoder {
         };
         let phase = Phase::from(status.phase.as_deref().unwrap_or_default());
         let deleting = meta.deletion_timestamp.is_some();
+        let start = status.start(phase, &sidecars, clues.unready_since);
         Ok(Pod {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),
@@ -169,7 +171,7 @@ impl PodDecoder {
                 counted: annotation(INDEX_FAILURE_COUNT).map_or(0, parse_failure_count),
                 ignored: annotation(INDEX_IGNORED_FAILURE_COUNT).map_or(0, parse_failure_count),
             },
-            backoff: annotation(BACKOFF_ANNOTATION).and_then(parse_backoff).map(Box::new),
+            carried: carried(annotation(BACKOFF_ANNOTATION), annotation(LINEAGE_ANNOTATION)),
             scheduled: spec.node_name.as_deref().is_some_and(|node| !node.is_empty()),
             phase,
             ready_since: ready
@@ -177,9 +179,16 @@ impl PodDecoder {
                 .map(|c| c.last_transition_time.unwrap_or(created).into()),
             restarts: status.restarts(),
             max_restarts: status.max_restarts(&sidecars),
-            finished: finish_time(clues, created).into(),
-            outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition())
-                .then(|| Box::new(status.outcome())),
+            finished: if phase.is_final() || deleting {
+                finish_time(clues, created).into()
+            } else {
+                start.since.map_or(created, |since| since.max(created)).into()
+            },
+            stalled: start.stalled && !deleting && !spec.is_gated(),
+            outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition()).then(|| {
+                let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+                Box::new(status.outcome(node.map(|node| self.interner.get(node))))
+            }),
         })
     }
 }
@@ -197,6 +206,14 @@ fn parse_failure_count(text: &str) -> u32 {
 fn parse_place(text: &str) -> Option<Place> {
     let (number, attempt) = text.split_once('/')?;
     Some(Place { number: number.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
+fn carried(backoff: Option<&str>, lineage: Option<&str>) -> Option<Box<Carried>> {
+    let carried = Carried {
+        backoff: backoff.and_then(parse_backoff),
+        lineage: lineage.map(Lineage::read).unwrap_or_default(),
+    };
+    (carried != Carried::default()).then(|| carried.into())
 }
 
 fn parse_backoff(text: &str) -> Option<BackoffRecord> {

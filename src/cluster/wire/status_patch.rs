@@ -9,13 +9,12 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
-use crate::job::names::NAMES_USED_ANNOTATION;
+use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
-/// A strategic merge patch of a Job's `/status` that turns `old` into `new`. It has the changed members,
-/// null for removed ones, the annotation that belongs to them, and the resourceVersion as a precondition. It
-/// costs the API server up to a quarter less than a JSON merge patch, for which the Job is converted to JSON
-/// and back.
+/// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
+/// ones, the annotations that belong to it, and the resourceVersion as a precondition. It costs the API server up to a quarter less than a JSON merge patch,
+/// for which the Job is converted to JSON and back.
 ///
 /// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written
 /// together, since new ones come before all that the patch does not name. Each type is deleted first, even a
@@ -27,13 +26,28 @@ use crate::job::status::{Condition, JobStatus, Uncounted};
 /// `failedIndexes` is not. Times have whole seconds.
 pub fn status_patch(old: &JobStatus, new: &JobStatus, version: &ResourceVersion) -> Bytes {
     render(&Patch {
-        metadata: Metadata {
-            resource_version: version.as_str(),
-            annotations: (old.names_used != new.names_used)
-                .then(|| BTreeMap::from([(NAMES_USED_ANNOTATION, new.names_used.to_string())])),
-        },
+        metadata: Metadata { resource_version: version.as_str(), annotations: changed_annotations(old, new) },
         status: Difference { old, new },
     })
+}
+
+/// The annotations that belong to the status, as far as they change; `None` removes one.
+fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static str, Option<String>> {
+    let written = |status: &JobStatus| {
+        let number = |number: u32| (number > 0).then(|| number.to_string());
+        let since = status.running_since.map(|since| Timestamp::from(since).to_string());
+        [
+            (NAMES_USED_ANNOTATION, number(status.names_used)),
+            (RESTARTS_ANNOTATION, number(status.restarts)),
+            (RUNNING_SINCE_ANNOTATION, since),
+        ]
+    };
+    if (old.names_used, old.restarts, old.running_since) == (new.names_used, new.restarts, new.running_since)
+    {
+        return BTreeMap::new();
+    }
+    let pairs = written(old).into_iter().zip(written(new));
+    pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
 }
 
 #[derive(serde::Serialize)]
@@ -47,8 +61,8 @@ struct Patch<'a> {
 struct Metadata<'a> {
     /// The precondition.
     resource_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<BTreeMap<&'static str, String>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'static str, Option<String>>,
 }
 
 /// The difference between two objects, serialized as a patch.

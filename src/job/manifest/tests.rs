@@ -27,7 +27,7 @@ fn made_in(
 ) -> Value {
     let template = RawValue::from_string(template.to_string()).unwrap();
     let job = with(job(completion, 1), |spec| spec.template = PodTemplate::new(&template));
-    let manifest = maker(&job, 7, pod_group).unwrap().manifest(*new).with_overlay(traced(traceparent));
+    let manifest = maker(&job, 7, pod_group).unwrap().manifest(new.clone()).with_overlay(traced(traceparent));
     let (pod, body): (Value, Bytes) = (in_json(&manifest), manifest.body());
     assert_eq!(pod["metadata"]["name"], manifest.name());
     assert_eq!(pod.to_string().len(), body.len(), "no key is written twice");
@@ -41,7 +41,7 @@ fn maker(job: &Job, shard: u32, pod_group: Option<&str>) -> Result<Arc<Maker>, T
 /// The overlay of a Job that propagates this trace.
 fn traced(traceparent: Option<&str>) -> Option<Arc<Overlay>> {
     let options = JobOptions::read([("yardmaster.dev/propagate-trace", "true")]);
-    options.overlay(&PodFacts { traceparent })
+    options.overlay(&PodFacts { traceparent, ..PodFacts::default() })
 }
 
 fn in_json(manifest: &PodManifest) -> Value {
@@ -49,7 +49,13 @@ fn in_json(manifest: &PodManifest) -> Value {
 }
 
 fn first(number: u32) -> NewPod {
-    NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None, behind: 0 }
+    NewPod {
+        place: Place { number, attempt: 0 },
+        index_failures: None,
+        backoff: None,
+        lineage: None,
+        behind: 0,
+    }
 }
 
 #[test]
@@ -302,7 +308,7 @@ fn in_both_forms(
             assert!(template.knows_protobuf());
         }
         let job = with(job(completion, 1), |spec| spec.template = template);
-        maker(&job, 300, pod_group).unwrap().manifest(*new)
+        maker(&job, 300, pod_group).unwrap().manifest(new.clone())
     })
 }
 
@@ -338,7 +344,7 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
         ("failures of an index", indexed, &full, failed(2, 1)),
         ("no ignored failures of an index but those of the template", indexed, &full, failed(2, 0)),
         ("no failures of an index", indexed, &bare, failed(0, 0)),
-        ("a back-off", count, &full, backed_off),
+        ("a back-off", count, &full, backed_off.clone()),
         ("a back-off at an index", indexed, &bare, backed_off),
         ("a template with the tracking finalizer", count, &tracked, place(0, 0)),
     ] {

@@ -6,24 +6,37 @@
 //! The rules that follow an option are where the other rules are: they read [`Options`].
 
 pub mod admission;
+mod avoid_node;
 mod backoff;
+mod deadlines;
+mod defaults;
 mod failed_pods_limit;
 pub mod form;
 mod needs;
+mod out_of_memory;
 mod propagate_trace;
 mod prune_succeeded;
+mod restart;
 mod table;
 mod trace_caller;
+mod waiting_condition;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use super::lineage::Lineage;
+use super::memory::Memory;
+use super::names;
 use super::overlay::Overlay;
+pub use avoid_node::Avoidance;
 pub use backoff::PodBackoff;
+pub use defaults::{DefaultError, DefaultOption};
 pub use needs::Needs;
 pub use table::{JobOption, PodFacts, Row, TABLE};
 pub use trace_caller::TraceCaller;
+
+use crate::mutants::{Mutant, is};
 
 /// Prefix of Yardmaster's annotations on Jobs.
 pub const PREFIX: &str = "yardmaster.dev/";
@@ -41,6 +54,36 @@ pub struct Options {
     pub prune_succeeded: bool,
     /// The containers learn the trace of the Job.
     pub propagate_trace: bool,
+    /// How long a pod may wait to start.
+    pub start_deadline: Option<Duration>,
+    /// How long a pod may run.
+    pub pod_run_deadline: Option<Duration>,
+    /// How long the pods of the Job may run, since the first of them began.
+    pub run_deadline: Option<Duration>,
+    /// How long before the end of a run its pods get a signal.
+    pub signal_before: Option<Duration>,
+    /// Whether a retry avoids the nodes of failures, how many, and for how long.
+    pub avoid_node: Option<Avoidance>,
+    /// How many nodes are avoided at once.
+    pub avoid_nodes_max: Option<u32>,
+    /// How long a node is avoided.
+    pub avoid_for: Option<Duration>,
+    /// By how much memory is multiplied after `OOMKilled`, in hundredths.
+    pub memory_factor: Option<u32>,
+    /// The most memory that is asked for.
+    pub memory_max: Option<Memory>,
+    /// The only container whose memory is raised.
+    pub memory_container: Option<Box<str>>,
+    /// Exit codes that mean the same as `OOMKilled`.
+    pub memory_exit_codes: Box<[i32]>,
+    /// All pods are replaced together.
+    pub restart_together: bool,
+    /// How often they are.
+    pub max_restarts: Option<u32>,
+    /// Pods that have succeeded before count.
+    pub restart_keep_succeeded: bool,
+    /// A condition says why the Job does not go on.
+    pub waiting_condition: bool,
     /// The trace that the Job was created in.
     pub caller: Option<TraceCaller>,
     /// Annotations with invalid values, in the order of [`TABLE`].
@@ -99,7 +142,8 @@ impl JobOptions {
             let row = name.and_then(|name| TABLE.iter().position(|row| row.name == name));
             found.extend(row.map(|row| (row, key, value)));
         }
-        found.sort_unstable_by_key(|(row, ..)| *row);
+        // Of a name that comes twice, the last value counts.
+        found.sort_by_key(|(row, ..)| *row);
         let mut options = Self::default();
         if let Some(caller) = caller.found() {
             options.caller = Some(caller);
@@ -111,7 +155,16 @@ impl JobOptions {
                 options.rejected.push(Rejected { key: key.into(), value, expected });
             }
         }
-        options
+        // An option that is set to what it is without an annotation needs no memory.
+        options.0.map_or_else(Self::default, |options| (*options).into())
+    }
+
+    /// What must be known of the Job's pods because of its options.
+    pub fn needs(&self) -> Needs {
+        let options = self.0.as_deref();
+        options.map_or(Needs::default(), |options| {
+            TABLE.iter().fold(Needs::default(), |needs, row| needs.and((row.needs)(options)))
+        })
     }
 
     /// Drops the trace that the Job was created in.
@@ -128,6 +181,9 @@ impl JobOptions {
         let options = self.0.as_deref()?;
         let mut overlay = Overlay::default();
         TABLE.iter().for_each(|row| (row.overlay)(options, facts, &mut overlay));
+        let lineage = facts.lineage.filter(|lineage| !lineage.is_empty() && !is(Mutant::LineageNotWritten));
+        let lineage = lineage.map(Lineage::to_string);
+        overlay.annotations.extend(lineage.map(|lineage| (names::LINEAGE_ANNOTATION, lineage.into())));
         (!overlay.is_empty()).then(|| overlay.into())
     }
 }
@@ -136,11 +192,6 @@ impl Options {
     /// Whether pods may have to be deleted after they have been counted.
     pub fn deletes_counted_pods(&self) -> bool {
         self.failed_pods_limit.is_some() || self.prune_succeeded
-    }
-
-    /// What must be known of the Job's pods because of its options.
-    pub fn needs(&self) -> Needs {
-        TABLE.iter().fold(Needs::default(), |needs, row| needs.and((row.needs)(self)))
     }
 }
 

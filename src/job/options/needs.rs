@@ -1,4 +1,4 @@
-//! What options need to know of pods that need no more counting.
+//! What options need to know of pods.
 
 /// What must be remembered of a Job's pods because of its options. Other Jobs forget it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -7,6 +7,10 @@ pub struct Needs {
     pub counted_failures: bool,
     /// Succeeded pods that are counted, by their names.
     pub counted_successes: bool,
+    /// Since when pods wait to start, or run.
+    pub times: bool,
+    /// What pods carry, and what their failures teach ([`Lineage`](crate::job::lineage::Lineage)).
+    pub lineage: bool,
 }
 
 impl Needs {
@@ -16,6 +20,8 @@ impl Needs {
         Self {
             counted_failures: self.counted_failures || other.counted_failures,
             counted_successes: self.counted_successes || other.counted_successes,
+            times: self.times || other.times,
+            lineage: self.lineage || other.lineage,
         }
     }
 

@@ -1,8 +1,13 @@
 //! The table of all options.
 
 use super::form::Form;
-use super::{Needs, Options, backoff, failed_pods_limit, propagate_trace, prune_succeeded};
+use super::{
+    Needs, Options, avoid_node, backoff, deadlines, failed_pods_limit, out_of_memory, propagate_trace,
+    prune_succeeded, restart, waiting_condition,
+};
+use crate::job::lineage::Lineage;
 use crate::job::overlay::Overlay;
+use crate::job::template::PodTemplate;
 
 /// An option of Jobs: one annotation, and what it means for pods.
 pub trait JobOption {
@@ -34,6 +39,10 @@ pub trait JobOption {
 pub struct PodFacts<'a> {
     /// The W3C `traceparent` of the Job's trace, if there is one.
     pub traceparent: Option<&'a str>,
+    /// The template of the Job's pods.
+    pub template: Option<&'a PodTemplate>,
+    /// What the pods before it have taught.
+    pub lineage: Option<&'a Lineage>,
 }
 
 /// An option as a row of the table.
@@ -66,6 +75,21 @@ pub const TABLE: &[Row] = &[
     Row::of::<failed_pods_limit::FailedPodsLimit>(),
     Row::of::<prune_succeeded::PruneSucceeded>(),
     Row::of::<propagate_trace::PropagateTrace>(),
+    Row::of::<deadlines::Start>(),
+    Row::of::<deadlines::PodRun>(),
+    Row::of::<deadlines::Run>(),
+    Row::of::<deadlines::SignalBefore>(),
+    Row::of::<avoid_node::AvoidNode>(),
+    Row::of::<avoid_node::NodesMax>(),
+    Row::of::<avoid_node::AvoidFor>(),
+    Row::of::<out_of_memory::Factor>(),
+    Row::of::<out_of_memory::Max>(),
+    Row::of::<out_of_memory::Container>(),
+    Row::of::<out_of_memory::ExitCodes>(),
+    Row::of::<restart::Together>(),
+    Row::of::<restart::MaxRestarts>(),
+    Row::of::<restart::KeepSucceeded>(),
+    Row::of::<waiting_condition::WaitingCondition>(),
 ];
 
 impl Row {

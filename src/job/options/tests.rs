@@ -102,6 +102,7 @@ fn an_invalid_value_does_not_affect_other_options() {
 /// The shard shows all counted pods again only where there are some that it has not kept.
 #[test]
 fn counted_pods_are_asked_for_once_they_are_wanted() {
+    let needs = |options: &Options| JobOptions::from(options.clone()).needs();
     let options = |failed_pods_limit, prune_succeeded| Options {
         failed_pods_limit,
         prune_succeeded,
@@ -122,7 +123,7 @@ fn counted_pods_are_asked_for_once_they_are_wanted() {
         (&options(Some(0), false), &failed, false),
         (&none, &both, false),
     ] {
-        assert_eq!(now.needs().exceeds(before.needs()), expected, "{now:?} {before:?}");
+        assert_eq!(needs(now).exceeds(needs(before)), expected, "{now:?} {before:?}");
     }
 }
 
@@ -259,5 +260,28 @@ proptest! {
             let fits = value.chars().count() <= row.longest && value.len() <= row.longest;
             prop_assert_eq!(row.accepts(&value), matches && fits, "{}: {:?}", row.name, value);
         }
+    }
+}
+
+#[test]
+fn a_default_applies_to_jobs_that_do_not_set_the_option() {
+    let default = |text: &str| text.parse::<DefaultOption>();
+    let deadline = default("start-deadline=10m").unwrap();
+    let with = |own: &[(&str, &str)]| {
+        let all = [(&*deadline.key, &*deadline.value)].into_iter().chain(own.iter().copied());
+        let options = JobOptions::read(all);
+        (options.start_deadline.map(|deadline| deadline.as_secs()), options.rejected.len())
+    };
+    const KEY: &str = "yardmaster.dev/start-deadline";
+    assert_eq!(
+        [with(&[]), with(&[(KEY, "5s")]), with(&[(KEY, "soon")])],
+        [(Some(600), 0), (Some(5), 0), (Some(600), 1)]
+    );
+    for (text, error) in [
+        ("start-deadline", "NAME=VALUE is expected"),
+        ("start=10m", "no option is called \"start\""),
+        ("start-deadline=soon", "start-deadline: a duration such as 500ms, 10s or 1m 30s is expected"),
+    ] {
+        assert_eq!(default(text).unwrap_err().to_string(), error);
     }
 }

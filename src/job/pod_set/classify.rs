@@ -8,6 +8,7 @@ use foldhash::fast::FixedState;
 
 use super::entry::{Entry, PendingRequest};
 use super::ledger::{Ledger, Termination};
+use super::lineages::CurrentAttempt;
 use crate::job::pod::{IndexFailures, Phase, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::second::Second;
@@ -132,11 +133,21 @@ pub(super) struct Tags {
     pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
-    /// The pod has not ended, and its index has no retry left: its failure would fail the index.
-    pub(super) last_chance: bool,
+    pub(super) prospect: Prospect,
     /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
     pub(super) uncounted: InUncounted,
+}
+
+/// What is to come of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prospect {
+    /// Nothing in particular.
+    Usual,
+    /// The pod has not ended, and its index has no retry left: its failure would fail the index.
+    LastChance,
+    /// The pod belongs to an attempt that is over: all pods of the Job are being replaced together.
+    Outdated,
 }
 
 /// What `status.uncountedTerminatedPods` says of a pod.
@@ -179,8 +190,14 @@ impl Failure {
 }
 
 impl Tags {
-    pub(super) fn of(entry: &Entry, spec: &JobSpec, ledger: &Ledger) -> Self {
+    pub(super) fn of(
+        entry: &Entry,
+        spec: &JobSpec,
+        ledger: &Ledger,
+        current: Option<CurrentAttempt>,
+    ) -> Self {
         let pod = &entry.pod;
+        let outdated = current.filter(|current| pod.attempt() < current.number);
         if entry.gone {
             return Self::gone();
         }
@@ -193,11 +210,17 @@ impl Tags {
         };
         let failure =
             pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(entry, spec, ledger, place)));
-        let tracking = tracking(entry, spec, ledger, place, failure.as_deref()).beside(entry.flight);
+        let in_vain = outdated.is_some_and(|current| !current.keeps_succeeded);
+        let tracking = tracking(entry, spec, ledger, place, failure.as_deref(), in_vain).beside(entry.flight);
+        let may_end = tracking == Tracking::Unfinished && place.is_some();
         Self {
             place,
+            prospect: match outdated {
+                Some(_) => Prospect::Outdated,
+                None if may_end && retries_used_up(pod, spec) => Prospect::LastChance,
+                None => Prospect::Usual,
+            },
             stage: stage(entry, spec),
-            last_chance: tracking == Tracking::Unfinished && place.is_some() && retries_used_up(pod, spec),
             tracking,
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
@@ -223,7 +246,7 @@ impl Tags {
             tracking: Tracking::None,
             failure: None,
             restarts: 0,
-            last_chance: false,
+            prospect: Prospect::Usual,
             tracked: false,
             uncounted: InUncounted::No,
         }
@@ -293,7 +316,7 @@ fn uncounted(entry: &Entry, spec: &JobSpec, ledger: &Ledger) -> InUncounted {
     if is_late { InUncounted::LateSuccess } else { InUncounted::of(pod, ledger) }
 }
 
-fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
+pub(super) fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
     let (rules, outcome) = (spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?);
     judge(rules, outcome).map(|m| m.action)
 }
@@ -305,7 +328,7 @@ pub(super) fn fails_job(pod: &Pod, spec: &JobSpec) -> bool {
         && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
 }
 
-fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
+pub(super) fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
     spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit)
 }
 
@@ -355,6 +378,7 @@ fn tracking(
     ledger: &Ledger,
     place: Option<u32>,
     failure: Option<&Failure>,
+    succeeds_in_vain: bool,
 ) -> Tracking {
     let pod = &entry.pod;
     if !is_tracked(entry) {
@@ -367,6 +391,7 @@ fn tracking(
     let index_is_recorded = |i| ledger.completed_indexes.contains(i) || ledger.failed_indexes.contains(i);
     match failure {
         _ if indexed && place.is_none() => Tracking::Release,
+        None if succeeds_in_vain => Tracking::Release,
         // Also after the pod was recorded as failed while it was being deleted: its index is complete.
         None if indexed && !place.is_some_and(index_is_recorded) => Tracking::RecordSuccess,
         None if indexed => Tracking::Release,

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use super::by_time::Times;
 use super::ledger::Ledger;
+use super::lineages::Lineages;
 use super::queues::Queues;
 use super::slots::Slot;
 use super::{PodSet, step};
@@ -18,7 +20,9 @@ impl PodSet {
     /// change of completions, policies, back-off, or the announced end).
     pub fn follow(&mut self, job: &Job) {
         let (old, new) = (&self.spec, &job.spec);
-        let pods_mean_the_same = old.completion == new.completion
+        let needs = job.options.needs();
+        let pods_mean_the_same = self.needs == needs
+            && old.completion == new.completion
             && old.replace_only_failed == new.replace_only_failed
             && old.per_index == new.per_index
             && old.pod_failure_policy == new.pod_failure_policy;
@@ -30,9 +34,18 @@ impl PodSet {
             self.follow_ledger(ledger);
             self.follow_backoff(job.options.backoff(self.backoff_limits));
         } else {
+            self.needs = needs;
             self.rebuild(job);
         }
+        match &mut self.lineages {
+            Some(lineages) if needs.lineage => lineages.follow(job),
+            lineages => *lineages = Lineages::of(job),
+        }
+        self.follow_attempt();
         self.follow_names(job);
+        if job.spec.suspend {
+            self.forget_runs();
+        }
         if ends {
             self.drop_job_failures();
         }
@@ -55,6 +68,8 @@ impl PodSet {
         self.ledger = Ledger::of(job);
         self.queues = Queues::default();
         self.held.clear();
+        let first_run = self.first_run();
+        self.times = Times::needed(self.needs).map(|times| Box::new(times.since(first_run)));
         self.pods.values_mut().for_each(|entry| entry.tags = None);
         self.init_places();
         self.relink_all();

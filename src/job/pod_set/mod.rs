@@ -10,12 +10,14 @@
 //! that it changes.
 
 mod attempts;
+mod by_time;
 mod classify;
 mod counted;
 mod entry;
 mod follow;
 mod given;
 mod ledger;
+mod lineages;
 mod occupants;
 mod places;
 mod queries;
@@ -32,13 +34,14 @@ use std::sync::Arc;
 use super::backoff::{Ended, History};
 use super::exponential::Exponential;
 use super::index_set::IndexSet;
-use super::options::PodBackoff;
+use super::options::{Needs, PodBackoff};
 use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
+use by_time::Times;
 use classify::fails_job;
 pub use counted::CountedPod;
 use counted::CountedPods;
@@ -46,6 +49,7 @@ use entry::Entry;
 pub use entry::PendingRequest;
 use given::Given;
 use ledger::Ledger;
+use lineages::{CurrentAttempt, Lineages};
 pub use places::DelayedDeletion;
 use queues::Queues;
 use slots::{Slot, Slots};
@@ -111,6 +115,16 @@ pub struct PodSet {
     /// How many pods that others may have created may yet claim a place.
     claims_left: usize,
 
+    /// What options need to know of the pods.
+    needs: Needs,
+    /// `None` unless options need them. Boxed, as nearly all Jobs have none.
+    lineages: Option<Box<Lineages>>,
+    times: Option<Box<Times>>,
+    /// The attempt that pods belong to, if they restart together.
+    current_attempt: Option<CurrentAttempt>,
+    /// Places with creations that were sent for an earlier attempt and are not answered.
+    pending_before: BTreeSet<u32>,
+
     /// Counted pods, which no other field includes.
     counted: CountedPods,
 
@@ -169,6 +183,11 @@ impl PodSet {
             seen_unanswered: BTreeSet::new(),
             attempts: Attempts::default(),
             claims_left: usize::MAX,
+            needs: job.options.needs(),
+            lineages: Lineages::of(job),
+            times: Times::needed(job.options.needs()),
+            current_attempt: None,
+            pending_before: BTreeSet::new(),
             counted: CountedPods::of(job),
             released_by_others: None,
             listed: Listed::Partly,
@@ -178,6 +197,7 @@ impl PodSet {
         };
         set.init_places();
         set.follow_names(job);
+        set.follow_attempt();
         set
     }
 
@@ -189,13 +209,22 @@ impl PodSet {
             if is_late {
                 return false;
             }
+            if let Some(lineages) = &mut self.lineages {
+                lineages.learn(&pod, &self.spec);
+            }
             pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
-            return self.admit(pod, gone_for_good, source);
+            let news = self.admit(pod, gone_for_good, source);
+            self.follow_attempt();
+            return news;
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
         };
+        // A pod that we remove has not failed.
+        if let Some(lineages) = self.lineages.as_mut().filter(|_| entry.flight != PendingRequest::Forget) {
+            lineages.learn(&pod, &self.spec);
+        }
         // Lists show a pod again and again, and who writes its conditions decides how long it takes to judge them.
         pod.outcome = match entry.pod.version == pod.version && entry.pod.phase == pod.phase {
             true => entry.pod.outcome.clone(),
@@ -232,6 +261,7 @@ impl PodSet {
         } else if news {
             self.replace(slot, pod);
         }
+        self.follow_attempt();
         news
     }
 
@@ -264,7 +294,7 @@ impl PodSet {
 
     fn admit(&mut self, pod: Pod, gone_for_good: bool, source: Source) -> bool {
         if let Some(history) = &mut self.history {
-            history.carry(pod.backoff.as_deref().copied());
+            history.carry(pod.backoff());
         }
         if let Some(place) = pod.place {
             self.note_place(place);
@@ -377,6 +407,7 @@ impl PodSet {
 
     fn no_longer_pending(&mut self, place: Place) {
         self.pending.remove(&place.number);
+        self.pending_before.remove(&place.number);
         self.refresh_place(place.number);
         if self.pending.is_empty() {
             self.live_list = None;
@@ -416,17 +447,21 @@ impl PodSet {
 
     /// Drops a pod that is gone. If we have not removed its finalizer, somebody else must have.
     fn drop_gone(&mut self, slot: Slot) {
-        if self.pods.get(slot).is_some_and(Entry::must_exist) {
+        if let Some(entry) = self.pods.get(slot).filter(|entry| entry.must_exist()) {
+            let lost = (!entry.pod.phase.is_final()).then(|| entry.pod.attempt());
+            lost.into_iter().for_each(|attempt| self.learn_lost(attempt));
             // Nothing tells when.
             self.released_unseen();
         }
         self.forget(slot);
+        self.follow_attempt();
     }
 
     fn forget(&mut self, slot: Slot) {
         if let Some(Entry { flight, tags, .. }) = self.pods.remove(slot) {
             self.count_flight(flight, PendingRequest::None);
             let step = Step { slot, before: tags.as_ref(), after: None };
+            self.times.iter_mut().for_each(|times| times.forget(slot));
             self.queues.shift(step, &self.spec);
             self.refresh_places(step);
         }

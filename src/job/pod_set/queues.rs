@@ -1,6 +1,6 @@
 //! The queues and sums of a set: the state that follows from each pod alone.
 
-use super::classify::{InUncounted, Lateness, PodStage, Rank, Tags, Tracking};
+use super::classify::{InUncounted, Lateness, PodStage, Prospect, Rank, Tags, Tracking};
 use super::occupants::Occupants;
 use super::slots::SlotSet;
 use super::step::{Queue, Step};
@@ -26,6 +26,8 @@ pub(super) struct Queues {
     pub(super) occupants: Occupants,
     /// Active pods of an Indexed Job without an index in range.
     pub(super) misplaced: Queue<Rank>,
+    /// Pods of earlier attempts that have not ended.
+    pub(super) outdated: usize,
     /// Pods that are being deleted or removed and have not ended.
     pub(super) leaving: usize,
     /// Those of them that keep their places meanwhile, by place.
@@ -70,6 +72,9 @@ impl Queues {
         step.count(&mut self.leaving, Tags::is_leaving);
         step.shift(&mut self.keep_place, |tags| tags.keeps_place().then_some(tags.key()));
         step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
+        step.count(&mut self.outdated, |tags| {
+            tags.prospect == Prospect::Outdated && tags.stage != PodStage::Ended
+        });
         step.count(&mut self.undecided, |tags| tags.tracking == Tracking::Unfinished);
         for tracking in Tracking::QUEUED {
             if let Some(queue) = self.of(tracking) {
@@ -83,7 +88,7 @@ impl Queues {
         step.count(&mut self.ready, Tags::is_ready);
         step.count(&mut self.going, Tags::is_going);
         step.count(&mut self.going_ready, Tags::is_going_ready);
-        step.count(&mut self.last_chances, |tags| tags.last_chance);
+        step.count(&mut self.last_chances, |tags| tags.prospect == Prospect::LastChance);
         step.count(&mut self.tracked, |tags| tags.tracked);
         step.count(&mut self.terminated, |tags| tags.tracked && tags.stage == PodStage::Ended);
         step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.uncounted != InUncounted::No);

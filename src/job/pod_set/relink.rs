@@ -16,12 +16,15 @@ impl PodSet {
 
     pub(super) fn relink(&mut self, slot: Slot) {
         let Some(entry) = self.pods.get_mut(slot) else { return };
-        let tags = Tags::of(entry, &self.spec, &self.ledger);
+        let tags = Tags::of(entry, &self.spec, &self.ledger, self.current_attempt);
         // A Job that fails counts its pods before they end: one without finalizer has been recorded, by whatever owner.
         let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
         entry.recorded |=
             released_before || tags.tracking.is_recorded() || entry.flight == PendingRequest::Release;
         entry.ends_with_job |= self.ledger.announces_end() && tags.rank().is_some();
+        if let Some(times) = &mut self.times {
+            times.follow(slot, entry, tags.rank().is_some());
+        }
         if entry.tags.as_ref() == Some(&tags) {
             return;
         }

@@ -160,7 +160,7 @@ impl Reading {
             pod.created = at(i64::from(self.uid)).into();
             pod.finished = at(self.second).into();
             pod.outcome = self.exit_code.filter(|_| self.phase == Phase::Failed).map(|exit_code| {
-                let exit = ContainerExit { name: "main".into(), exit_code };
+                let exit = ContainerExit { name: "main".into(), exit_code, out_of_memory: false };
                 Box::new(Outcome { containers: vec![exit], ..Outcome::default() })
             });
         })
@@ -258,7 +258,7 @@ fn announce(status: &mut JobStatus, kind: ConditionKind) {
         .into_iter()
         .all(|kind| status.holding(kind).is_none());
     if none_yet {
-        status.ensure(crate::job::end::condition(kind, ConditionStatus::True, "Reason", "", at(0)));
+        status.ensure(crate::job::verdict::condition(kind, ConditionStatus::True, "Reason", "", at(0)));
     }
 }
 

@@ -135,6 +135,22 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
         )
 }
 
+/// The same, with pods that are replaced together.
+pub(super) fn jobs_that_restart() -> impl Strategy<Value = Job> {
+    let restarts = (proptest::option::weighted(0.7, 0u32..4), any::<bool>());
+    (jobs(), restarts).prop_map(|(mut job, (most, keeps))| {
+        let options = &mut *job.options;
+        (options.restart_together, options.max_restarts, options.restart_keep_succeeded) =
+            (true, most, keeps);
+        job
+    })
+}
+
+/// Users delete pods.
+pub(super) fn deletion() -> impl Strategy<Value = Act> {
+    (0usize..8).prop_map(Act::Delete)
+}
+
 fn success_rule((listed, count): (Option<u32>, u32)) -> SuccessRule {
     SuccessRule { indexes: listed.map(|last| Some(IndexSet::below(last + 1))), count: Some(count) }
 }
@@ -168,7 +184,7 @@ impl World {
 
     /// A pod fails with an exit code.
     pub(super) fn fail_pod(&mut self, uid: &Uid, exit_code: i32) {
-        let exit = ContainerExit { name: "main".into(), exit_code };
+        let exit = ContainerExit { name: "main".into(), exit_code, out_of_memory: false };
         let outcome = Box::new(Outcome { containers: vec![exit], ..Outcome::default() });
         let now = self.now;
         self.change_pod(uid, |pod| {

@@ -29,7 +29,7 @@ fn started(mut job: Job) -> Job {
 }
 
 pub(super) fn exits(pod: Pod, exit_code: i32) -> Pod {
-    let exit = ContainerExit { name: "main".into(), exit_code };
+    let exit = ContainerExit { name: "main".into(), exit_code, out_of_memory: false };
     let outcome = Outcome { containers: vec![exit], ..Outcome::default() };
     but(ended(pod, Phase::Failed, 150), |pod| pod.outcome = Some(Box::new(outcome)))
 }
@@ -81,7 +81,7 @@ fn the_first_end_in_the_order_of_kubernetes_is_announced() {
     let deadline = |job| with(job, |spec| spec.active_deadline = Some(Duration::from_secs(10)));
     let limit = |job, limit| with(job, |spec| spec.backoff_limit = limit);
     let announced = |mut job: Job, kind, reason| {
-        let condition = crate::job::end::condition(kind, ConditionStatus::True, reason, "", at(120));
+        let condition = crate::job::verdict::condition(kind, ConditionStatus::True, reason, "", at(120));
         job.status.conditions.push(condition);
         job
     };
@@ -476,7 +476,7 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
 #[test]
 fn a_failing_job_counts_neither_pods_out_of_range_nor_those_that_a_rule_ignores() {
     let mut failing = policy(started(job(Completion::Indexed(3), 3)));
-    failing.status.ensure(crate::job::end::condition(
+    failing.status.ensure(crate::job::verdict::condition(
         ConditionKind::FailureTarget,
         ConditionStatus::True,
         "BackoffLimitExceeded",
@@ -518,7 +518,7 @@ fn a_succeeding_job_removes_its_pods_uncounted() {
     let mut done = succeeds_with(only_failed, None, Some(1));
     done.status.completed_indexes = IndexSet::below(1);
     done.status.succeeded = 1;
-    done.status.ensure(crate::job::end::condition(
+    done.status.ensure(crate::job::verdict::condition(
         ConditionKind::SuccessCriteriaMet,
         ConditionStatus::True,
         "SuccessPolicy",

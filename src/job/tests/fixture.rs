@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use proptest::test_runner::{Config, RngSeed};
 use serde_json::value::RawValue;
 
-use crate::job::end::condition;
 use crate::job::limits::Limits;
 use crate::job::options::JobOptions;
 use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
@@ -19,6 +18,7 @@ use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;
+use crate::job::verdict::condition;
 
 /// A time in seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -91,13 +91,14 @@ pub(crate) fn pod(uid: &str) -> Pod {
         index: None,
         place: None,
         index_failures: IndexFailures::default(),
-        backoff: None,
+        carried: None,
         scheduled: false,
         phase: Phase::Pending,
         ready_since: None,
         restarts: 0,
         max_restarts: MaxRestarts::default(),
         finished: at(0).into(),
+        stalled: false,
         outcome: None,
     }
 }
@@ -151,7 +152,7 @@ pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
 pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
     let mut state = JobState::new(job, Limits { debounce_period: Duration::ZERO, ..Limits::default() });
     for pod in pods {
-        let latest = [Some(pod.finished.into()), pod.backoff.as_ref().map(|record| record.last)];
+        let latest = [Some(pod.finished.into()), pod.backoff().map(|record| record.last)];
         let seen = latest.into_iter().flatten().max().unwrap_or_default();
         state.observe_pod(pod, seen);
     }

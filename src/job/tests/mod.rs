@@ -3,21 +3,25 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod deadlines;
 mod debounce;
 mod ends;
 pub(crate) mod fixture;
 mod known_pods;
+mod lessons;
 mod owner;
 mod passivation;
 mod places;
 mod pods_wanted;
 mod properties;
 pub(crate) mod protobuf;
+mod restarts;
 mod retention;
 mod small_rules;
 mod status_rules;
 mod timing;
 mod values;
 mod verdicts;
+mod waiting_condition;
 mod withdrawal;
 mod world;

@@ -100,7 +100,7 @@ impl Owner {
             );
         }
         self.state.begin(&plan, world.now);
-        self.requests.extend(plan.creates.iter().copied().map(Request::Create));
+        self.requests.extend(plan.creates.iter().cloned().map(Request::Create));
         let has_ended = |uid: &Uid| self.state.pods.get(uid).is_none_or(|pod| pod.phase.is_final());
         let deletes = plan.deletes.iter().map(|deletion| (deletion.clone(), has_ended(&deletion.pod.uid)));
         self.requests.extend(deletes.map(|(deletion, ended)| Request::Delete(deletion, ended)));
@@ -228,14 +228,14 @@ fn perform(world: &mut World, request: Request, fortune: Fortune) -> Answer {
     let (arrives, returns) = (fortune != Fortune::Refused, fortune == Fortune::Done);
     match request {
         Request::Create(new) => {
-            let created = if arrives { world.create(&new) } else { Created::Refused };
+            let created = if arrives { world.create(&new, returns) } else { Created::Refused };
             Answer::Created(new.place, if returns { created } else { Created::Refused })
         }
         Request::Release(pod) => {
             let changed = if arrives { world.release(&pod) } else { Changed::Refused };
             Answer::Changed(pod.uid, if returns { changed } else { Changed::Refused })
         }
-        Request::Delete(PodDeletion { pod, forget }, has_ended) => {
+        Request::Delete(PodDeletion { pod, forget, .. }, has_ended) => {
             if has_ended && !forget && arrives {
                 world.check_pruning(&pod.uid);
             }

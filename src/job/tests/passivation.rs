@@ -6,7 +6,6 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::fixture::{at, at_index, but, cases, job, pod, with};
-use crate::job::end::condition;
 use crate::job::limits::Limits;
 use crate::job::passivation::{NextLook, can_passivate, concerns, next_look};
 use crate::job::pod::{Phase, Pod};
@@ -15,6 +14,7 @@ use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::UidSet;
+use crate::job::verdict::condition;
 
 /// When the Job finished.
 const FINISHED: i64 = 50;

@@ -436,18 +436,22 @@ fn back_off_survives_a_take_over() {
         ),
         (
             "the back-off that a pod carries",
-            vec![but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new))],
+            vec![but(running("a"), |pod| {
+                pod.carried = carried(3, 130).map(|record| Box::new(record.into()))
+            })],
             carried(3, 130),
         ),
         (
             "and one failure more",
-            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130).map(Box::new))],
+            vec![but(recorded("a", Phase::Failed, 150), |pod| {
+                pod.carried = carried(3, 130).map(|record| Box::new(record.into()))
+            })],
             carried(4, 150),
         ),
         (
             "a success since",
             vec![
-                but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new)),
+                but(running("a"), |pod| pod.carried = carried(3, 130).map(|record| Box::new(record.into()))),
                 recorded("b", Phase::Succeeded, 140),
             ],
             None,

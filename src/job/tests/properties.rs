@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::acts::{Act, act, jobs, limits, user_act};
+use super::acts::{Act, act, deletion, jobs, jobs_that_restart, limits, user_act};
 use super::fixture::cases;
 use super::owner::Owner;
 use super::world::World;
@@ -108,6 +108,17 @@ proptest! {
         job in jobs(),
         limits in limits(),
         acts in prop::collection::vec(prop_oneof![8 => act(), 1 => user_act()], 0..250),
+    ) {
+        run(job, limits, acts);
+    }
+
+    /// The world checks that no pod of an attempt is created beside one of an attempt before, and that no success is let go
+    /// that a restart has not made vain.
+    #[test]
+    fn restarts_are_atomic_and_counts_exact(
+        job in jobs_that_restart(),
+        limits in limits(),
+        acts in prop::collection::vec(prop_oneof![12 => act(), 1 => deletion()], 0..250),
     ) {
         run(job, limits, acts);
     }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
-use crate::job::end::condition;
 use crate::job::exponential::Exponential;
 use crate::job::limits::Pace;
 use crate::job::plan::Wait;
@@ -14,6 +13,7 @@ use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::uid::{Uid, UidSet};
+use crate::job::verdict::condition;
 
 fn limited(completion: Completion, limit: u32) -> Job {
     let mut job = job(completion, 1);
@@ -143,7 +143,7 @@ fn a_counted_pod_stays_until_its_creation_is_answered() {
 #[test]
 fn the_newest_failed_pod_stays_while_its_replacement_waits() {
     let carries = but(counted("b", Phase::Failed, 1000), |pod| {
-        pod.backoff = Some(Box::new(BackoffRecord { failures: 3, last: at(900) }));
+        pod.carried = Some(Box::new(BackoffRecord { failures: 3, last: at(900) }.into()));
     });
     let pods = failed(&[("a", 900)]).into_iter().chain([carries]);
     let mut state = state(limited(Completion::Count(5), 0), pods);

@@ -3,13 +3,13 @@
 use super::fixture::{at, at_index, but, job, pod, running, state, with};
 use crate::job::adoption::Claimant;
 use crate::job::counting::{Next, compose};
-use crate::job::end::{End, condition};
 use crate::job::plan::{Plan, Wait};
 use crate::job::pod::PodRef;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+use crate::job::verdict::{End, condition};
 
 /// A finished Job makes no pods, so nobody needs what they are made from.
 #[test]
@@ -54,7 +54,7 @@ fn a_job_that_is_gone_is_over_once_nothing_of_it_needs_a_request() {
 
 fn complete(job: &Job) -> Vec<(bool, String)> {
     let end = End { failure: false, reason: "CompletionsReached".into(), message: "".into() };
-    let write = compose(&state(job.clone(), []), &Next { end: Some(end), managed: false }, at(300));
+    let write = compose(&state(job.clone(), []), &Next { end: Some(end), ..Next::default() }, at(300));
     write.events.iter().map(|event| (event.warning, event.reason.to_string())).collect()
 }
 
@@ -78,7 +78,7 @@ fn the_start_of_a_suspended_job_is_cleared_by_who_manages_it() {
     let mut suspended = with(job(Completion::Count(3), 3), |spec| spec.suspend = true);
     suspended.status.start_time = Some(at(100));
     for (managed, start) in [(true, None), (false, Some(at(100)))] {
-        let next = Next { end: None, managed };
+        let next = Next { managed, ..Next::default() };
         let write = compose(&state(suspended.clone(), [at_index("a", 0, 0)]), &next, at(300));
         assert_eq!(write.status.start_time, start, "{managed}");
         let suspended = write.status.holding(ConditionKind::Suspended).is_some();
@@ -95,7 +95,7 @@ fn the_start_of_a_job_that_is_resumed_is_when_that_happens() {
         let status = if suspended { ConditionStatus::True } else { ConditionStatus::False };
         let said = condition(ConditionKind::Suspended, status, "", "", at(200));
         resumed.status.conditions = vec![said];
-        let next = Next { end: None, managed: true };
+        let next = Next { managed: true, ..Next::default() };
         let write = compose(&state(resumed.clone(), []), &next, at(300));
         assert_eq!(write.status.start_time, Some(at(start)), "{suspended}");
     }

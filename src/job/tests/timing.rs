@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, state, with};
 use crate::job::counting::{Due, Next, due, urgency};
-use crate::job::end::condition;
 use crate::job::index_set::IndexSet;
 use crate::job::limits::{Limits, Pace};
 use crate::job::plan::{Urgency, Wait};
@@ -17,6 +16,7 @@ use crate::job::spec::{Completion, Job, PerIndexLimit};
 use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
+use crate::job::verdict::condition;
 
 /// A state in which only the number of active pods has changed since the last status write.
 fn one_more(job: &Job, second: i64) -> JobState {
@@ -29,7 +29,7 @@ fn one_more(job: &Job, second: i64) -> JobState {
 #[test]
 fn the_first_status_is_written_at_once_and_others_within_the_batch_period() {
     let job = quiet(job(Completion::Count(9), 1));
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let fresh = state(job.clone(), [running("a")]);
     assert_eq!(due(&fresh, &next, false, at(200)), Due::Now);
     let written = one_more(&job, 200);
@@ -138,7 +138,7 @@ fn the_start_is_written_in_the_end() {
     let start_period = Duration::from_secs(1);
     new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
     new.started = Some(at(200));
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     assert_eq!(due(&new, &next, false, at(220)), Due::At(at(221)));
     assert_eq!(due(&new, &next, false, at_ms(239_500)), Due::At(at(240)));
     assert_eq!(due(&new, &next, true, at(240)), Due::Now);
@@ -172,7 +172,7 @@ fn the_start_waits_for_the_first_pod_only_once() {
 #[test]
 fn what_the_end_or_the_deletion_of_a_job_waits_for_is_not_gathered_for_long() {
     let slow = Pace { at_once: 100, status_period: Duration::from_secs(5), start_period: Duration::ZERO };
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let mut state = one_more(&quiet(job(Completion::Count(9), 1)), 200);
     state.observe_pod(ended(running("b"), Phase::Succeeded, 200), at(200));
     state.keep_pace(slow);
@@ -207,7 +207,7 @@ fn the_start_does_not_wait_for_the_first_pod_if_there_is_one_or_none_is_asked_fo
 
 #[test]
 fn a_job_that_is_resumed_is_written_although_its_numbers_are_as_before() {
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let mut resumed = quiet(job(Completion::Count(9), 0));
     assert_eq!(due(&state(resumed.clone(), []), &next, false, at(200)), Due::Never);
     resumed.status.start_time = None;
@@ -217,7 +217,7 @@ fn a_job_that_is_resumed_is_written_although_its_numbers_are_as_before() {
 /// Neither is any pod that has ended.
 #[test]
 fn indexes_that_a_job_no_longer_has_are_taken_out_of_its_status() {
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
     let elastic = with(quiet(job(Completion::Indexed(3), 0)), |spec| spec.per_index = Some(per_index));
     for (completed, failed, expected) in
@@ -236,7 +236,7 @@ fn a_recorded_pod_that_has_lost_its_finalizer_is_counted() {
     let mut recorded = quiet(job(Completion::Count(9), 0));
     let uncounted = Uncounted { succeeded: vec!["a".into()], failed: Vec::new() };
     recorded.status.uncounted = Some(uncounted);
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let tracked = ended(running("a"), Phase::Succeeded, 150);
     let mut state = state(recorded, [tracked.clone()]);
     assert_eq!(due(&state, &next, false, at(200)), Due::Never);
@@ -249,7 +249,7 @@ fn a_recorded_pod_that_has_lost_its_finalizer_is_counted() {
 /// The removal of their finalizers waits for it.
 #[test]
 fn a_status_that_records_pods_is_urgent_however_they_are_recorded() {
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     for completion in [Completion::Count(9), Completion::Indexed(9)] {
         for (phase, expected) in [(Phase::Running, Urgency::Progress), (Phase::Succeeded, Urgency::Step)] {
             let pods = [at_index("a", 0, 0), at_index("b", 1, 0)].map(|pod| match phase {
@@ -275,7 +275,7 @@ fn the_start_of_a_job_with_a_deadline_or_pods_is_urgent() {
         (deadline, vec![running("a")], Urgency::Step),
     ] {
         let state = state(with(job.clone(), |spec| spec.active_deadline = deadline), pods);
-        let next = Next { end: None, managed: true };
+        let next = Next { managed: true, ..Next::default() };
         assert_eq!(urgency(&state, &next), expected, "{deadline:?}");
     }
 }
@@ -299,7 +299,7 @@ fn a_write_waits_for_requests_under_way_but_no_longer_than_the_batch_period() {
 #[test]
 fn progress_is_written_at_the_pace_of_the_gate() {
     let slow = Pace { at_once: 100, status_period: Duration::from_secs(20), start_period: Duration::ZERO };
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
     written.keep_pace(slow);
     assert_eq!(due(&written, &next, false, at(201)), Due::At(at(220)));
@@ -318,7 +318,7 @@ fn progress_is_written_at_the_pace_of_the_gate() {
 /// A Job whose pods end soon needs no status of its own for its start. It gets one if they do not.
 #[test]
 fn a_start_waits_for_the_end_where_the_api_server_is_slow() {
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let mut new = state(job(Completion::Count(1), 1), [running("a")]);
     for (start_period_ms, written_at) in [(0, at_ms(200_200)), (1_500, at_ms(201_500)), (60_000, at(202))] {
         let start_period = Duration::from_millis(start_period_ms);
@@ -375,7 +375,7 @@ fn a_full_batch_is_written_at_once() {
     state.observe_job(job);
     state.status_written(at(200));
     state.observe_pod(succeeded(1), at(200));
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::At(at(201)));
     state.observe_pod(succeeded(2), at(200));
     state.observe_pod(succeeded(3), at(200));
@@ -388,7 +388,7 @@ fn a_full_batch_is_written_at_once() {
 #[test]
 fn a_batch_is_full_if_it_fills_the_free_half_of_the_list() {
     let done = |n: usize| ended(running(&format!("{n}")), Phase::Succeeded, 150);
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     for (listed, new, expected) in [
         (4, 5, Due::At(at(201))),
         (4, 6, Due::Now),
@@ -678,6 +678,6 @@ fn a_suspended_job_whose_last_pods_end_is_left_alone_for_longer() {
     ));
     let mut state = state(job, []);
     state.status_written(at(200));
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     assert_eq!(due(&state, &next, false, at_ms(200_100)), Due::At(at(202)));
 }

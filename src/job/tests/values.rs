@@ -4,13 +4,13 @@ use jiff::Timestamp;
 
 use super::fixture::{at, at_ms, but, ended, job, pod, running, state};
 use crate::job::counting::{Next, compose};
-use crate::job::end::condition;
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{BackoffUpdate, GangRequest, JobEvent, Plan, PodDeletion, StatusWrite, Urgency, Wait};
 use crate::job::pod::{NewPod, Phase, Place, PodRef};
 use crate::job::spec::Completion;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::uid::Uid;
+use crate::job::verdict::condition;
 
 #[test]
 fn conditions_have_the_values_of_the_api() {
@@ -176,6 +176,7 @@ fn everything() -> Plan {
         place: Place { number, attempt: 0 },
         index_failures: None,
         backoff: None,
+        lineage: None,
         behind: 0,
     };
     let write =
@@ -183,7 +184,10 @@ fn everything() -> Plan {
     Plan {
         creates: vec![new(0), new(1)],
         withdraw: true,
-        deletes: refs(&["a", "b", "c"]).into_iter().map(|pod| PodDeletion { pod, forget: true }).collect(),
+        deletes: refs(&["a", "b", "c"])
+            .into_iter()
+            .map(|pod| PodDeletion { pod, forget: true, grace: None })
+            .collect(),
         releases: refs(&["d", "e", "f", "g"]),
         gang: Some(GangRequest::Ensure),
         status: Some(write),
@@ -193,6 +197,7 @@ fn everything() -> Plan {
         status_waits: true,
         wake_at: Some(at(9)),
         waiting: Some(Wait::Gang),
+        events: Vec::new(),
     }
 }
 
@@ -244,6 +249,7 @@ fn each_wait_has_a_reason_of_its_own_and_an_end_if_that_is_known() {
         (Wait::PodsUnknown, None),
         (Wait::Terminating, None),
         (Wait::FailureDebounce(end), Some(end)),
+        (Wait::Restarting, None),
         (Wait::Finishing, None),
     ];
     assert_eq!(waits.each_ref().map(|(wait, _)| wait.reason()), Wait::REASONS);
@@ -263,7 +269,7 @@ fn a_status_shows_how_many_pods_are_active_ready_and_terminating() {
         but(ready, |pod| (pod.uid, pod.deleting) = ("goes".into(), true)),
         ended(running("done"), Phase::Succeeded, 9),
     ];
-    let next = Next { end: None, managed: true };
+    let next = Next { managed: true, ..Next::default() };
     let status = compose(&state(job(Completion::Count(9), 5), pods), &next, at(10)).status;
     assert_eq!((status.active, status.ready, status.terminating), (4, Some(2), Some(1)));
 }

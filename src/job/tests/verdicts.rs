@@ -17,6 +17,7 @@ impl World {
                 "SuccessPolicy" => self.success_policy_met(new, announced),
                 "PodFailurePolicy" => self.fail_job_matched(),
                 "BackoffLimitExceeded" => self.backoff_limit_exceeded(),
+                "MaxRestartsExceeded" => self.max_restarts_exceeded(),
                 "DeadlineExceeded" => self.deadline_exceeded(new),
                 "MaxFailedIndexesExceeded" => self.max_failed_indexes_exceeded(new),
                 "FailedIndexes" => self.every_index_has_ended(new),
@@ -56,6 +57,12 @@ impl World {
         let restarts: u32 = self.last_seen().values().map(|pod| pod.restarts).sum();
         let restarted = spec.template.restarts_on_failure() && restarts >= spec.backoff_limit.max(1);
         restarted || self.counted_failures() > spec.backoff_limit as usize
+    }
+
+    /// A pod of the last attempt has failed, or was lost.
+    fn max_restarts_exceeded(&self) -> bool {
+        let most = self.job.options.max_restarts.unwrap_or(self.job.spec.backoff_limit);
+        self.job.options.restart_together && self.last_seen().values().any(|pod| pod.attempt() >= most)
     }
 
     fn deadline_exceeded(&self, new: &JobStatus) -> bool {

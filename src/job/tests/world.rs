@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fixture::{at, but, pod};
 use super::status_rules;
-use crate::job::pod::{NewPod, PodRef};
+use crate::job::pod::{Carried, NewPod, PodRef};
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::pod_name::pod_name;
@@ -69,6 +69,8 @@ struct Audit {
     /// Creations by crashed owners that arrived late. Once earlier pods have vanished, nobody knows which
     /// attempts they used, so each late creation may exceed the wanted number by one.
     late_creations: usize,
+    /// Creations whose answers were lost: an owner does not know of the pods until the watch shows them.
+    lost_creations: usize,
     /// The highest parallelism that the Job ever had.
     parallelism: u32,
     /// The lowest completions that the Job ever had.
@@ -181,7 +183,8 @@ impl World {
     }
 
     /// POST of a pod. The name of a pod that is gone is not given again if the status says that it was used.
-    pub(super) fn create(&mut self, new: &NewPod) -> Created {
+    pub(super) fn create(&mut self, new: &NewPod, is_answered: bool) -> Created {
+        self.audit.lost_creations += usize::from(!is_answered);
         let (used, indexed) = (self.job.status.names_used, self.job.spec.completion.indexes().is_some());
         let Place { number, attempt } = new.place;
         let ordinal = if indexed { attempt } else { number };
@@ -206,9 +209,11 @@ impl World {
             pod.index = index;
             pod.place = Some(new.place);
             pod.index_failures = new.index_failures.unwrap_or_default();
-            pod.backoff = new.backoff.map(Box::new);
+            let lineage = new.lineage.as_deref().cloned().unwrap_or_default();
+            pod.carried = Some(Box::new(Carried { backoff: new.backoff, lineage }));
         }));
         self.check_active(new.place, indexed);
+        self.check_attempt(&made);
         Created::Pod(Box::new(made))
     }
 
@@ -232,6 +237,25 @@ impl World {
         let here = active.iter().filter(|pod| pod.index == Some(made.number)).count();
         let alone = !indexed || here <= 1 + self.audit.late_creations;
         assert!(alone, "{here} active pods at index {}", made.number);
+    }
+
+    /// A new pod of a Job that restarts together comes once those of earlier attempts have ended.
+    fn check_attempt(&self, made: &Pod) {
+        let known = self.audit.late_creations + self.audit.lost_creations == 0 && self.owners == 1;
+        let is_old =
+            |pod: &&Pod| pod.place.is_some() && pod.attempt() < made.attempt() && !pod.phase.is_final();
+        let old = self.pods.values().find(is_old);
+        assert!(!known || old.is_none(), "{made:?} is created beside {old:?}");
+    }
+
+    /// Whether a pod, or the status, shows that the attempt of this pod is over.
+    fn is_outdated(&self, pod: &Pod) -> bool {
+        let shows = |other: &&Pod| {
+            let failed = self.audit.failed.contains(&other.uid) || other.phase == Phase::Failed;
+            other.attempt() + u32::from(failed) > pod.attempt()
+        };
+        self.job.options.restart_together
+            && (self.job.status.restarts > pod.attempt() || self.last_seen().values().any(shows))
     }
 
     /// DELETE of a pod. An unscheduled pod is removed at once unless it has a finalizer; others terminate
@@ -325,7 +349,9 @@ impl World {
                 || status.failed_indexes.as_ref().is_some_and(|failed| failed.contains(index))
         });
         let no_index = indexed && pod.index.is_none_or(|index| index >= self.audit.indexes);
+        let in_vain = !self.job.options.restart_keep_succeeded && self.is_outdated(pod);
         self.audit.recorded.contains(&pod.uid)
+            || (pod.phase == Phase::Succeeded && in_vain)
             || status.finished().is_some()
             || (pod.phase == Phase::Succeeded && index_known)
             || no_index
@@ -370,6 +396,7 @@ impl World {
         let broken = status_rules::broken(&self.job, new);
         assert!(broken.is_empty(), "{broken:?}\nold {:?}\nnew {new:?}", self.job.status);
         assert_eq!(self.wrong_end(new), None, "{new:?}");
+        assert!(new.restarts >= self.job.status.restarts, "restarts go back: {new:?}");
         self.check_counts(new);
         if self.job.status != *new {
             self.job.status = new.clone();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use super::super::condition::WireCondition;
 use super::super::lenient;
@@ -14,15 +15,34 @@ use super::super::meta::Meta;
 use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
 use super::PodRun;
-use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
+use crate::job::pod::{ContainerExit, MaxRestarts, Outcome, Phase};
 
 /// Conditions that show the progress of a pod's start. Every pod has them, and no failure policy waits for
 /// them.
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
 
-/// Most memory, in bytes, for a pod's conditions and failures of containers. It suffices for 70 containers
-/// with the longest names, and the conditions that Kubernetes sets.
+/// Reasons for which a container waits that do not go away by themselves, as the kubelet names them.
+const STUCK: [&str; 7] = [
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RegistryUnavailable",
+];
+
+/// How far the start of a pod has come.
+pub(super) struct StartProgress {
+    /// It waits, and nothing of it works: no init container runs.
+    pub(super) stalled: bool,
+    /// Since when it waits, or runs, if that is known and not since its creation.
+    pub(super) since: Option<Timestamp>,
+}
+
+/// Most memory, in bytes, for the conditions and the failures of containers that are kept of a pod: those of 70 containers with
+/// the longest names, and the conditions that Kubernetes sets.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// The length to which names of containers are cut, in bytes. A rule names a container of the template, of which no API server
 /// accepts a name of more than 63 bytes. So no rule names one that was cut.
@@ -57,6 +77,7 @@ pub(super) struct WireSpec<'a> {
     pub(super) node_name: Option<Text<'a>>,
     #[serde(borrow)]
     init_containers: Option<Vec<WireInitContainer<'a>>>,
+    scheduling_gates: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,6 +123,23 @@ struct WireState<'a> {
     /// Boxed, so that thousands of statuses without it, which take a few bytes each, take little memory.
     #[serde(borrow)]
     terminated: Option<Box<WireTerminated<'a>>>,
+    waiting: Option<WireWaiting>,
+    running: Option<WireRunning>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireWaiting {
+    /// Whether the reason is one of [`STUCK`].
+    #[serde(rename = "reason", deserialize_with = "is_stuck_reason")]
+    is_stuck: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireRunning {
+    #[serde(deserialize_with = "lenient::time")]
+    started_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -134,6 +172,7 @@ impl<'a> Message<'a> for WireSpec<'a> {
         match number {
             10 => self.node_name = value.set_text()?,
             20 => self.init_containers.get_or_insert_default().push(value.message()?),
+            38 => self.scheduling_gates.get_or_insert_default().push(IgnoredAny),
             _ => {}
         }
         Ok(())
@@ -180,8 +219,33 @@ impl<'a> Message<'a> for WireContainer<'a> {
 
 impl<'a> Message<'a> for WireState<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        if number == 3 {
-            self.terminated.get_or_insert_default().merge(value.bytes()?)?;
+        match number {
+            1 => self.waiting.get_or_insert_default().merge(value.bytes()?),
+            2 => self.running.get_or_insert_default().merge(value.bytes()?),
+            3 => self.terminated.get_or_insert_default().merge(value.bytes()?),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Message<'_> for WireWaiting {
+    fn take(&mut self, number: u32, value: Value<'_>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.is_stuck = STUCK.contains(&&*value.text()?);
+        }
+        Ok(())
+    }
+}
+
+fn is_stuck_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let reason: Option<Text<'de>> = Deserialize::deserialize(deserializer)?;
+    Ok(reason.is_some_and(|reason| STUCK.contains(&&*reason)))
+}
+
+impl Message<'_> for WireRunning {
+    fn take(&mut self, number: u32, value: Value<'_>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.started_at = value.time()?;
         }
         Ok(())
     }
@@ -202,6 +266,11 @@ impl<'a> Message<'a> for WireTerminated<'a> {
 }
 
 impl WireSpec<'_> {
+    /// Whether a scheduling gate holds the pod.
+    pub(super) fn is_gated(&self) -> bool {
+        self.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty())
+    }
+
     /// The names of native sidecars: init containers that run beside the containers and end after them. Most pods have none.
     pub(super) fn sidecars(&self) -> Sidecars<'_> {
         let declared = self.init_containers.iter().flatten();
@@ -212,6 +281,27 @@ impl WireSpec<'_> {
 impl<'a> WireContainer<'a> {
     fn terminated(&self) -> Option<&WireTerminated<'a>> {
         self.state.as_ref()?.terminated.as_deref()
+    }
+
+    fn running(&self) -> Option<&WireRunning> {
+        self.state.as_ref()?.running.as_ref()
+    }
+
+    /// When it has started, if it runs or has ended.
+    fn started_at(&self) -> Option<Timestamp> {
+        let of_run = self.running().and_then(|running| running.started_at);
+        of_run.or_else(|| self.terminated()?.started_at)
+    }
+
+    /// When it has last ended or started.
+    fn last_step(&self) -> Option<Timestamp> {
+        self.terminated().and_then(|end| end.finished_at).or_else(|| self.started_at())
+    }
+
+    /// Whether it cannot start, and somebody has to do something about that.
+    fn is_stuck(&self) -> bool {
+        let waiting = self.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.is_stuck)
     }
 }
 
@@ -247,13 +337,14 @@ impl Room {
         containers: impl Iterator<Item = &'c WireContainer<'a>>,
     ) -> Vec<ContainerExit> {
         let exit = |container: &'c WireContainer<'a>| {
-            let exit_code = container.terminated()?.exit_code;
-            (exit_code != 0).then(|| (cut(&container.name, LONGEST_CONTAINER), exit_code))
+            let WireTerminated { exit_code, reason, .. } = container.terminated()?;
+            let out_of_memory = reason.as_deref() == Some("OOMKilled");
+            (*exit_code != 0).then(|| (cut(&container.name, LONGEST_CONTAINER), *exit_code, out_of_memory))
         };
         self.fill(
             containers.filter_map(exit),
-            |(name, _)| ContainerExit::bytes(name),
-            |(name, exit_code)| ContainerExit { name: name.into(), exit_code },
+            |(name, ..)| ContainerExit::bytes(name),
+            |(name, exit_code, out_of_memory)| ContainerExit { name: name.into(), exit_code, out_of_memory },
         )
     }
 }
@@ -302,6 +393,25 @@ impl<'a> WireStatus<'a> {
         MaxRestarts { containers, sidecars }
     }
 
+    /// How far a pod that has not ended has come. `unready_since`: since when it is not ready.
+    pub(super) fn start(
+        &self,
+        phase: Phase,
+        sidecars: &Sidecars<'_>,
+        unready_since: Option<Timestamp>,
+    ) -> StartProgress {
+        if phase == Phase::Pending {
+            let is_sidecar = |container: &WireContainer<'_>| sidecars.contains(&*container.name);
+            let works = self.init_containers().any(|c| c.running().is_some() && !is_sidecar(c));
+            let steps = self.init_containers().filter_map(WireContainer::last_step);
+            return StartProgress { stalled: !works, since: steps.max() };
+        }
+        if self.containers().chain(self.init_containers()).any(WireContainer::is_stuck) {
+            return StartProgress { stalled: true, since: unready_since };
+        }
+        StartProgress { stalled: false, since: self.containers().filter_map(WireContainer::started_at).min() }
+    }
+
     /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars
     /// that have all finished are enough.
     pub(super) fn containers_finished(&self, sidecars: &Sidecars<'_>) -> Option<Timestamp> {
@@ -326,10 +436,9 @@ impl<'a> WireStatus<'a> {
         }
     }
 
-    /// The parts of the pod that a pod failure policy could name. Successes and duplicates are left out, and
-    /// so are parts that no rule could match or that have no room. Conditions come first: they are few,
-    /// unless an author has written them to fill the room.
-    pub(super) fn outcome(&self) -> Outcome {
+    /// What a pod failure policy could name of the pod: no success, nothing twice, no more than any rule could match, and no
+    /// more than there is room for. Conditions come first: they are few, unless somebody has written them to fill the room.
+    pub(super) fn outcome(&self, node: Option<Arc<str>>) -> Outcome {
         let mut room = Room(KEPT_BYTES);
         let conditions = self
             .conditions()
@@ -343,6 +452,7 @@ impl<'a> WireStatus<'a> {
             ),
             containers: room.exits(self.containers()),
             init_containers: room.exits(self.init_containers()),
+            node,
         }
     }
 }

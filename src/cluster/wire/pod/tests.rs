@@ -28,6 +28,7 @@ fn observe_by(decoder: &PodDecoder, patch: Value) -> ObservedPod {
                 "batch.kubernetes.io/job-completion-index": "3",
                 "yardmaster.dev/place": "3/1",
                 "yardmaster.dev/backoff": "2@2026-01-01T00:00:00Z",
+                "yardmaster.dev/lineage": "attempt=4",
             },
             "finalizers": [EXTERNAL_FINALIZER],
             "ownerReferences": [
@@ -133,13 +134,17 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             index: Some(3),
             place: Some(Place { number: 3, attempt: 1 }),
             index_failures: IndexFailures::default(),
-            backoff: Some(Box::new(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") })),
+            carried: Some(Box::new(Carried {
+                backoff: Some(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") }),
+                lineage: Lineage { attempt: 4, ..Lineage::default() },
+            })),
             scheduled: true,
             phase: Phase::Running,
             ready_since: Some(at("2026-01-01T00:00:07Z").into()),
             restarts: 3,
             max_restarts: MaxRestarts { containers: 2, sidecars: 0 },
             finished: at("2026-01-01T00:00:00Z").into(),
+            stalled: false,
             outcome: None,
         }
     );
@@ -172,7 +177,7 @@ fn annotations_are_read_as_the_job_controller_reads_them() {
     }
     for backoff in ["2", "0@2026-01-01T00:00:00Z", "2@yesterday"] {
         let pod = observe(json!({"metadata": {"annotations": {BACKOFF_ANNOTATION: backoff}}})).pod;
-        assert_eq!(pod.backoff, None, "{backoff:?}");
+        assert_eq!(pod.backoff(), None, "{backoff:?}");
     }
 }
 
@@ -263,7 +268,7 @@ fn the_outcome_is_kept_where_a_failure_policy_could_match() {
         ],
     }}));
     let outcome = failed.pod.outcome.unwrap();
-    assert_eq!(outcome.containers, [ContainerExit { name: "a".into(), exit_code: -1 }]);
+    assert_eq!(outcome.containers, [ContainerExit { name: "a".into(), exit_code: -1, out_of_memory: false }]);
     assert_eq!(outcome.init_containers, [], "no rule asks for a success");
     assert_eq!(outcome.conditions[0], ("Ready".into(), "True".into()));
 }
@@ -354,4 +359,53 @@ fn a_running_pod_with_its_labels_and_name_takes_at_most_512_bytes() {
     let seen = observe(json!({}));
     let owned = seen.labels.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>() + seen.pod.name.len();
     assert!(size_of::<ObservedPod>() + owned <= 512, "{} + {owned}", size_of::<ObservedPod>());
+}
+
+/// What a pod that does not start waits for, and since when.
+#[test]
+fn a_pod_is_stalled_while_it_waits_to_start_and_nothing_of_it_works() {
+    let second = |second: i64| format!("2026-01-01T00:00:{second:02}Z");
+    let waiting = |reason: &str| json!([{"name": "c", "state": {"waiting": {"reason": reason}}}]);
+    let init = |state: Value| json!([{"name": "setup", "state": state}]);
+    let ended = json!({"terminated": {"exitCode": 0, "startedAt": second(1), "finishedAt": second(20)}});
+    let running = json!({"running": {"startedAt": second(11)}});
+    let unready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": second(40)}]);
+    let gated = json!({"spec": {"schedulingGates": [{"name": "g"}]}, "status": {"phase": "Pending"}});
+    let open = json!({"spec": {"schedulingGates": []}, "status": {"phase": "Pending"}});
+    let pending = |init: Value| json!({"status": {"phase": "Pending", "initContainerStatuses": init}});
+    let sidecar = json!({
+        "spec": {"initContainers": [{"name": "setup", "restartPolicy": "Always"}]},
+        "status": {"phase": "Pending", "initContainerStatuses": init(running.clone())},
+    });
+    let runs = |containers: Value| json!({"status": {"phase": "Running", "containerStatuses": containers, "conditions": unready}});
+    let deleted = json!({
+        "metadata": {"deletionTimestamp": second(50)}, "status": {"phase": "Pending", "containerStatuses": []},
+    });
+    for (pod, stalled, since) in [
+        (json!({"status": {"phase": "Pending"}}), true, 0),
+        (gated, false, 0),
+        (open, true, 0),
+        (pending(init(running.clone())), false, 11),
+        (pending(init(ended.clone())), true, 20),
+        (sidecar, true, 11),
+        (runs(waiting("ImagePullBackOff")), true, 40),
+        (runs(waiting("CrashLoopBackOff")), false, 0),
+        (runs(json!([{"name": "c", "state": running}, {"name": "d", "state": ended}])), false, 1),
+        (deleted, false, 50),
+    ] {
+        let seen = observe(pod.clone()).pod;
+        assert_eq!((seen.stalled, seen.finished), (stalled, at(&second(since)).into()), "{pod}");
+    }
+}
+
+#[test]
+fn the_outcome_of_a_pod_tells_its_node_and_which_containers_have_exceeded_their_memory() {
+    let end = |name: &str, reason: &str| json!({"name": name, "state": {"terminated": {"exitCode": 137, "reason": reason}}});
+    let pod = json!({"status": {
+        "phase": "Failed", "containerStatuses": [end("a", "OOMKilled"), end("b", "Error")],
+    }});
+    let outcome = observe(pod).pod.outcome.unwrap();
+    assert_eq!(outcome.node.as_deref(), Some("n1"));
+    let exceeded: Vec<_> = outcome.containers.iter().map(|exit| (&*exit.name, exit.out_of_memory)).collect();
+    assert_eq!(exceeded, [("a", true), ("b", false)]);
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::wire::job_status::WireJobStatus;
-use crate::job::end::condition;
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::Uid;
+use crate::job::verdict::condition;
 
 fn patch(old: &JobStatus, new: &JobStatus) -> Value {
     serde_json::from_slice(&status_patch(old, new, &"42".into())).unwrap()
@@ -250,6 +250,8 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     completed_indexes,
                     failed_indexes,
                     names_used: 0,
+                    restarts: 0,
+                    running_since: None,
                 }
             },
         )

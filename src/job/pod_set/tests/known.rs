@@ -28,7 +28,7 @@ fn a_held_pod_has_ended_and_is_not_released() {
         spec.pod_failure_policy = Some(policies());
     });
     let exits = |uid, index, exit_code| {
-        let exit = ContainerExit { name: "main".into(), exit_code };
+        let exit = ContainerExit { name: "main".into(), exit_code, out_of_memory: false };
         let outcome = Outcome { containers: vec![exit], ..Outcome::default() };
         but(ended(at_index(uid, index, 0), Phase::Failed, 9), |pod| {
             pod.index_failures = IndexFailures { counted: 1, ignored: 1 };
@@ -47,11 +47,16 @@ fn a_held_pod_has_ended_and_is_not_released() {
 /// A Job may have 100,000 pods, and each may have 8 KiB of failures and conditions.
 #[test]
 fn of_how_a_pod_has_failed_only_what_decides_is_kept() {
-    let exit = |number: i32| ContainerExit { name: format!("c-{number}").into(), exit_code: number };
+    let exit = |number: i32| ContainerExit {
+        name: format!("c-{number}").into(),
+        exit_code: number,
+        out_of_memory: number == 7,
+    };
     let outcome = Outcome {
         containers: (1..60).map(exit).collect(),
         init_containers: (1..30).map(exit).collect(),
         conditions: (0..9).map(|number| (format!("c-{number}").into(), "True".into())).collect(),
+        node: Some("node".into()),
     };
     let failed =
         |uid| but(ended(running(uid), Phase::Failed, 9), |pod| pod.outcome = Some(Box::new(outcome.clone())));

@@ -1,0 +1,266 @@
+//! The lineage of a pod: what its predecessors have taught, for Jobs whose options ask for that.
+//!
+//! A pod carries it in an annotation. So it outlives the pods that it comes from, and the owner of the Job. Two lineages of
+//! one place [join](Lineage::join): the order in which pods are seen does not matter, nor how often.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::second::Second;
+
+/// What the predecessors of a pod have taught.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// How often all pods of the Job were replaced together before this one.
+    pub attempt: u32,
+    /// Nodes on which predecessors have failed, each once, by name.
+    pub nodes: Vec<FailedOn>,
+    /// Containers whose memory was raised, each once, by name.
+    pub raises: Vec<Raise>,
+}
+
+/// A node on which a pod has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedOn {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// When a pod last failed there.
+    pub at: Second,
+}
+
+/// A container that has run out of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raise {
+    /// Name of the container.
+    pub container: Box<str>,
+    /// How often its memory is multiplied.
+    pub times: u32,
+}
+
+/// The longest annotation that is read or written, in bytes.
+const LONGEST: usize = 16 << 10;
+/// The most nodes that are remembered of a place.
+pub const MOST_NODES: usize = 50;
+/// The most containers that are remembered of a place.
+const MOST_CONTAINERS: usize = 32;
+/// The most raises: more exceed any memory.
+const MOST_RAISES: u32 = 64;
+
+impl Lineage {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.attempt == 0 && self.nodes.is_empty() && self.raises.is_empty()
+    }
+
+    /// Reads the annotation of a pod. Parts that cannot be read say nothing.
+    pub fn read(text: &str) -> Self {
+        let mut lineage = Self::default();
+        for (part, value) in
+            text.split(' ').filter(|_| text.len() <= LONGEST).filter_map(|part| part.split_once('='))
+        {
+            match part {
+                "attempt" => lineage.attempt = value.parse().ok().filter(|n| *n < u32::MAX).unwrap_or(0),
+                "nodes" => {
+                    value.split(',').filter_map(FailedOn::read).for_each(|node| lineage.add_node(node))
+                }
+                "memory" => {
+                    value.split(',').filter_map(Raise::read).for_each(|raise| lineage.add_raise(raise))
+                }
+                _ => {}
+            }
+        }
+        lineage
+    }
+
+    /// Adds what another lineage of the same place says.
+    pub fn join(&mut self, other: &Self) {
+        self.attempt = self.attempt.max(other.attempt);
+        other.nodes.iter().cloned().for_each(|node| self.add_node(node));
+        other.raises.iter().cloned().for_each(|raise| self.add_raise(raise));
+    }
+
+    /// Adds a node. Of too many, the oldest goes.
+    pub fn add_node(&mut self, failed: FailedOn) {
+        match self.nodes.binary_search_by(|known| known.node.cmp(&failed.node)) {
+            Ok(known) => self.nodes[known].at = self.nodes[known].at.max(failed.at),
+            Err(place) => self.nodes.insert(place, failed),
+        }
+        if self.nodes.len() > MOST_NODES {
+            let oldest = (0..self.nodes.len()).min_by_key(|place| (self.nodes[*place].at, *place));
+            oldest.into_iter().for_each(|oldest| _ = self.nodes.remove(oldest));
+        }
+    }
+
+    /// Adds a raise.
+    pub fn add_raise(&mut self, raise: Raise) {
+        let times = raise.times.min(MOST_RAISES);
+        match self.raises.binary_search_by(|known| known.container.cmp(&raise.container)) {
+            Ok(known) => self.raises[known].times = self.raises[known].times.max(times),
+            Err(place) if self.raises.len() < MOST_CONTAINERS => {
+                self.raises.insert(place, Raise { times, ..raise });
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// How often the memory of a container is multiplied.
+    pub fn raises_of(&self, container: &str) -> u32 {
+        self.raises.iter().find(|raise| *raise.container == *container).map_or(0, |raise| raise.times)
+    }
+
+    /// The newest nodes of at most this number on which a pod has failed since a time.
+    pub fn newest_nodes(&self, most: usize, since: Timestamp) -> Vec<FailedOn> {
+        let mut nodes: Vec<_> =
+            self.nodes.iter().filter(|failed| Timestamp::from(failed.at) >= since).cloned().collect();
+        nodes.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.node.cmp(&b.node)));
+        nodes.truncate(most);
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        nodes
+    }
+}
+
+/// Whether a text is a name as nodes and containers have it: nothing in it needs escaping.
+fn is_name(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+impl FailedOn {
+    /// The record of a failure, if the node has a name that a node can have.
+    pub fn new(node: Arc<str>, at: Second) -> Option<Self> {
+        is_name(&node).then_some(Self { node, at })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (node, at) = text.split_once('@')?;
+        Self::new(node.into(), Timestamp::from_second(at.parse().ok()?).ok()?.into())
+    }
+}
+
+impl Raise {
+    /// The record of a raise, if the container has a name that a container can have.
+    pub fn new(container: &str, times: u32) -> Option<Self> {
+        (is_name(container) && times > 0).then(|| Self { container: container.into(), times })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (container, times) = text.split_once(':')?;
+        Self::new(container, times.parse().ok()?)
+    }
+}
+
+/// The annotation.
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if self.attempt > 0 {
+            write!(f, "attempt={}", self.attempt)?;
+            separator = " ";
+        }
+        let mut list = |name: &str, entries: &mut dyn Iterator<Item = String>| -> fmt::Result {
+            for (number, entry) in entries.enumerate() {
+                match number {
+                    0 => write!(f, "{separator}{name}={entry}")?,
+                    _ => write!(f, ",{entry}")?,
+                }
+                separator = " ";
+            }
+            Ok(())
+        };
+        let seconds = |at: Second| Timestamp::from(at).as_second();
+        list(
+            "nodes",
+            &mut self.nodes.iter().map(|failed| format!("{}@{}", failed.node, seconds(failed.at))),
+        )?;
+        list("memory", &mut self.raises.iter().map(|raise| format!("{}:{}", raise.container, raise.times)))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::job::tests::fixture::{at, cases};
+
+    fn failed(node: &str, second: i64) -> FailedOn {
+        FailedOn::new(node.into(), at(second).into()).unwrap()
+    }
+
+    #[test]
+    fn an_annotation_says_what_the_lineage_says() {
+        let mut lineage = Lineage { attempt: 3, ..Lineage::default() };
+        lineage.add_node(failed("node-b", 20));
+        lineage.add_node(failed("node-a", 30));
+        lineage.add_raise(Raise::new("main", 2).unwrap());
+        lineage.add_raise(Raise::new("side", 1).unwrap());
+        let text = "attempt=3 nodes=node-a@30,node-b@20 memory=main:2,side:1";
+        assert_eq!((lineage.to_string().as_str(), Lineage::read(text)), (text, lineage));
+        for (text, read) in [
+            ("", ""),
+            ("attempt=4294967295", ""),
+            ("attempt=x nodes=a b@,@7,\"@1 memory=:1,c:0,d:-1", ""),
+            ("new=thing memory=c:900", "memory=c:64"),
+        ] {
+            assert_eq!(Lineage::read(text).to_string(), read, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_newest_nodes_are_avoided_until_they_are_forgotten() {
+        let mut lineage = Lineage::default();
+        for (node, second) in [("a", 10), ("b", 40), ("c", 30), ("a", 20), ("d", 5)] {
+            lineage.add_node(failed(node, second));
+        }
+        let newest = |most, since| {
+            let nodes = lineage.newest_nodes(most, at(since));
+            nodes.iter().map(|failed| failed.node.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            [newest(2, 0), newest(9, 0), newest(9, 20), newest(9, 41)],
+            ["b c", "a b c d", "a b c", ""]
+        );
+        (0..200).for_each(|second| lineage.add_node(failed(&format!("n{second}"), 100 + second)));
+        assert_eq!(lineage.nodes.len(), MOST_NODES);
+        assert!(lineage.nodes.iter().all(|failed| failed.at >= at(250).into()));
+    }
+
+    fn lineages() -> impl Strategy<Value = Lineage> {
+        let nodes = prop::collection::vec((0_i64..4, 0_i64..50), 0..5);
+        let raises = prop::collection::vec((0..3, 1_u32..5), 0..4);
+        (0_u32..3, nodes, raises).prop_map(|(attempt, nodes, raises)| {
+            let mut lineage = Lineage { attempt, ..Lineage::default() };
+            nodes
+                .into_iter()
+                .for_each(|(node, second)| lineage.add_node(failed(&format!("n{node}"), second)));
+            for (container, times) in raises {
+                lineage.add_raise(Raise::new(&format!("c{container}"), times).unwrap());
+            }
+            lineage
+        })
+    }
+
+    proptest! {
+        #![proptest_config(cases(41))]
+
+        #[test]
+        fn lineages_join_in_any_order_and_survive_the_annotation(
+            [a, b, c] in [lineages(), lineages(), lineages()],
+        ) {
+            let joined = |parts: [&Lineage; 3]| {
+                let mut joined = Lineage::default();
+                parts.into_iter().for_each(|part| joined.join(part));
+                joined
+            };
+            let all = joined([&a, &b, &c]);
+            prop_assert_eq!(&joined([&c, &a, &b]), &all);
+            prop_assert_eq!(&joined([&all, &b, &a]), &all);
+            prop_assert_eq!(&Lineage::read(&all.to_string()), &all);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What the pods of a set have taught, for Jobs whose options ask for that. Other Jobs have none of this.
+//!
+//! Invariant: what is known follows from the pods and the status that were seen, whatever the order and the number of times.
+//! So the next owner of the Job, which sees the same, knows the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::PodSet;
+use super::classify::{Prospect, policy_action, retries_used_up};
+use crate::job::lineage::{FailedOn, Lineage, Raise};
+use crate::job::options::JobOptions;
+use crate::job::pod::{Phase, Pod};
+use crate::job::spec::{Completion, Job, JobSpec, PodFailureAction};
+
+/// What the pods of a set have taught.
+#[derive(Clone, Debug)]
+pub(super) struct Lineages {
+    options: JobOptions,
+    /// By index. Pods without an index share one lineage: any of them may be the retry of any other.
+    places: BTreeMap<u32, Lineage>,
+    /// How often all pods were replaced together, or are to be.
+    attempt: u32,
+}
+
+/// The attempt that pods belong to, of a Job that restarts together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CurrentAttempt {
+    /// Pods of earlier attempts are replaced.
+    pub(super) number: u32,
+    /// Those that have succeeded count all the same.
+    pub(super) keeps_succeeded: bool,
+}
+
+impl Lineages {
+    /// What the status of a Job tells; `None` if its options ask for nothing.
+    pub(super) fn of(job: &Job) -> Option<Box<Self>> {
+        let asked = job.options.needs().lineage;
+        asked.then(|| {
+            let (options, attempt) = (job.options.clone(), job.status.restarts);
+            Self { options, places: BTreeMap::new(), attempt }.into()
+        })
+    }
+
+    /// Follows a new reading of the Job.
+    pub(super) fn follow(&mut self, job: &Job) {
+        self.options = job.options.clone();
+        self.attempt = self.attempt.max(job.status.restarts);
+    }
+
+    /// Records what a reading of a pod carries, and what its failure teaches.
+    pub(super) fn learn(&mut self, pod: &Pod, spec: &JobSpec) {
+        let place = match spec.completion {
+            Completion::Indexed(end) => pod.index.filter(|index| *index < end),
+            Completion::Count(_) | Completion::WorkQueue => Some(0),
+        };
+        let Some(place) = place.filter(|_| pod.selected) else { return };
+        let mut taught = pod.lineage().cloned().unwrap_or_default();
+        let action = policy_action(pod, spec);
+        if has_failed(pod, spec) && action != Some(PodFailureAction::Ignore) {
+            let is_retried =
+                matches!(action, None | Some(PodFailureAction::Count)) && !retries_used_up(pod, spec);
+            self.add_failure(pod, &mut taught, is_retried);
+        }
+        self.attempt = self.attempt.max(taught.attempt);
+        taught.attempt = 0;
+        if !taught.is_empty() {
+            self.places.entry(place).or_default().join(&taught);
+        }
+    }
+
+    fn add_failure(&self, pod: &Pod, taught: &mut Lineage, is_retried: bool) {
+        let outcome = pod.outcome.as_deref();
+        if self.options.avoid_node.is_some()
+            && let Some(node) = outcome.and_then(|outcome| outcome.node.clone())
+        {
+            FailedOn::new(node, pod.finished).into_iter().for_each(|node| taught.add_node(node));
+        }
+        if let Some(rule) = self.options.memory_rule() {
+            let exits = outcome
+                .into_iter()
+                .flat_map(|outcome| outcome.containers.iter().chain(&outcome.init_containers));
+            for exit in exits.filter(|exit| rule.raises(exit)) {
+                let times =
+                    pod.lineage().map_or(0, |lineage| lineage.raises_of(&exit.name)).saturating_add(1);
+                Raise::new(&exit.name, times).into_iter().for_each(|raise| taught.add_raise(raise));
+            }
+        }
+        if self.options.restart_together && is_retried {
+            taught.attempt = pod.attempt().saturating_add(1);
+        }
+    }
+
+    /// The attempt that pods belong to, if they restart together.
+    pub(super) fn current(&self) -> Option<CurrentAttempt> {
+        let keeps_succeeded = self.options.restart_keep_succeeded;
+        self.options.restart_together.then_some(CurrentAttempt { number: self.attempt, keeps_succeeded })
+    }
+
+    /// The lineage of the next pod at a place.
+    fn next_at(&self, place: u32, now: Timestamp) -> Lineage {
+        let known = self.places.get(&place);
+        let nodes = self.options.avoidance().map(|(_, most, time)| {
+            let since =
+                now.saturating_sub(jiff::SignedDuration::try_from(time).unwrap_or(jiff::SignedDuration::MAX));
+            known.map(|known| known.newest_nodes(most, since.unwrap_or(Timestamp::MIN))).unwrap_or_default()
+        });
+        let raises = self.options.memory_rule().and(known).map(|known| known.raises.clone());
+        Lineage {
+            attempt: self.current().map_or(0, |current| current.number),
+            nodes: nodes.unwrap_or_default(),
+            raises: raises.unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether a pod has failed, counted or not. A pod that we remove loses its finalizer first, and has not.
+fn has_failed(pod: &Pod, spec: &JobSpec) -> bool {
+    pod.is_failed(spec.replace_only_failed) && (pod.tracked || (pod.phase == Phase::Failed && !pod.deleting))
+}
+
+impl PodSet {
+    /// Records that a pod is gone that had not ended: somebody else has removed our finalizer.
+    pub(super) fn learn_lost(&mut self, attempt: u32) {
+        if let Some(lineages) = &mut self.lineages {
+            lineages.attempt = lineages.attempt.max(attempt.saturating_add(1));
+        }
+    }
+
+    /// Classifies all pods again if they belong to another attempt than before.
+    pub(super) fn follow_attempt(&mut self) {
+        let current = self.lineages.as_ref().and_then(|lineages| lineages.current());
+        if self.current_attempt != current {
+            self.current_attempt = current;
+            self.pending_before.extend(self.pending.iter().map(|(number, _)| *number));
+            self.relink_all();
+        }
+    }
+
+    /// The lineage of the next pod at a place; `None` if it says nothing.
+    pub fn lineage_at(&self, number: u32, now: Timestamp) -> Option<Arc<Lineage>> {
+        let place = self.spec.completion.indexes().map_or(0, |_| number);
+        let lineage = self.lineages.as_ref()?.next_at(place, now);
+        (!lineage.is_empty()).then(|| lineage.into())
+    }
+
+    /// How often all pods of a Job that restarts together were replaced, or are to be; 0 of other Jobs.
+    pub fn restarts_together(&self) -> u32 {
+        self.current_attempt.map_or(0, |current| current.number)
+    }
+
+    /// Number of pods of earlier attempts that have not ended, and of creations for earlier attempts that are not answered.
+    pub fn outdated(&self) -> usize {
+        self.queues.outdated + self.pending_before.len()
+    }
+
+    /// Active pods of earlier attempts.
+    pub fn outdated_active(&self) -> impl Iterator<Item = &Pod> {
+        let slots = self.queues.active.iter().map(|(_, slot)| *slot);
+        let entries = slots.filter_map(|slot| self.pods.get(slot));
+        entries
+            .filter(|entry| entry.tags.as_ref().is_some_and(|tags| tags.prospect == Prospect::Outdated))
+            .map(|entry| &entry.pod)
+    }
+}
