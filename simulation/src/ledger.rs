@@ -64,8 +64,8 @@ pub(crate) struct PodFacts {
     pub(crate) removed: bool,
     /// Whether a replica deleted it because it did not start, which counts.
     pub(crate) never_started: bool,
-    /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
-    /// else was deleting, as when its Job is scaled down.
+    /// When a replica removed the finalizer without recording the pod. This precedes a deletion by the
+    /// replica, or follows the deletion by another client, as when the Job is scaled down.
     pub(crate) disowned: Option<Time>,
     /// Whether its Job had enough other pods when it was disowned.
     pub(crate) surplus: bool,

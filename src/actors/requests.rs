@@ -179,7 +179,7 @@ impl Requests {
         Maker::new(job, self.cx.config.finalizer(), self.shard.0, pod_group)
     }
 
-    /// What a pod of this reading of the Job gets beside its template.
+    /// The overlay of a new pod of this reading of the Job.
     pub(super) fn overlay(&self, job: &Job, new: &NewPod) -> Option<Arc<Overlay>> {
         let traceparent = job.options.propagate_trace.then(|| self.trace.traceparent()).flatten();
         job.options.overlay(&PodFacts {
@@ -459,7 +459,7 @@ impl Requests {
         });
     }
 
-    /// Reads the spec of the Job's pod template in protobuf. It can be done without: nobody waits for the answer.
+    /// Reads the spec of the Job's pod template in protobuf. It is optional: no task waits for the answer.
     pub fn read_pod_spec(self: &Arc<Self>) {
         let this = self.clone();
         self.run_after(async move {

@@ -161,7 +161,7 @@ fn records(state: &JobState, next: &Next) -> bool {
     unrecorded > listed || (listed > 0 && room(state) > 0)
 }
 
-/// Whether successes are recorded. Those that a restart would make vain wait for the end of the Job.
+/// Whether successes are recorded. Successes that a restart would make vain wait for the end of the Job.
 fn records_successes(state: &JobState, next: &Next) -> bool {
     next.end.is_some() || !state.holds_successes()
 }

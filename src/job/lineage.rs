@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::second::Second;
 
-/// What the predecessors of a pod have taught.
+/// The lessons of the predecessors of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {
     /// How often all pods of the Job were replaced together before this one.

@@ -65,8 +65,8 @@ pub enum Encoding {
 }
 
 impl Maker {
-    /// What pods of this reading of a Job are made of, in protobuf where the template is known in protobuf and the pods are in
-    /// no group. `finalizer`: the tracking finalizer.
+    /// The maker of pods of this reading of a Job. It uses protobuf if the template is known in protobuf and the pods
+    /// are in no group. `finalizer`: the tracking finalizer.
     ///
     /// # Errors
     /// When the template has a form that the API server would not accept.

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// An amount of memory in whole bytes, and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryAmount {
     bytes: u128,
     /// With binary suffixes (`1Gi`), not decimal ones (`1G`).
     is_binary: bool,
@@ -24,7 +24,7 @@ const DECIMAL: [(&str, u128); 6] = [
 /// The most digits of a number that is read, and the largest power of ten. No API server stores a larger quantity.
 const MOST_DIGITS: usize = 18;
 
-impl Memory {
+impl MemoryAmount {
     /// The amount of a quantity. Parts of a byte are rounded up, as in Kubernetes.
     pub fn parse(text: &str) -> Option<Self> {
         let (number, suffix) =
@@ -87,7 +87,7 @@ fn greatest_common_divisor(a: u128, b: u128) -> u128 {
 }
 
 /// The canonical form: with the largest suffix that leaves a whole number.
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = if self.is_binary { &BINARY } else { &DECIMAL };
         let fits = |(_, bytes): &&(&str, u128)| self.bytes > 0 && self.bytes.is_multiple_of(*bytes);
@@ -126,7 +126,11 @@ mod tests {
             ("12345678901234567890", None),
             ("1 Mi", None),
         ] {
-            assert_eq!(Memory::parse(text).map(|memory| memory.to_string()).as_deref(), written, "{text}");
+            assert_eq!(
+                MemoryAmount::parse(text).map(|memory| memory.to_string()).as_deref(),
+                written,
+                "{text}"
+            );
         }
     }
 
@@ -149,7 +153,7 @@ mod tests {
             ("8Gi", 200, 3, "4Gi", "8Gi"),
             ("0", 200, 9, "4Gi", "0"),
         ] {
-            let [base, most] = [base, most].map(|text| Memory::parse(text).unwrap());
+            let [base, most] = [base, most].map(|text| MemoryAmount::parse(text).unwrap());
             assert_eq!(
                 base.raised(hundredths, power, most).to_string(),
                 raised,

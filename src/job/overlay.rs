@@ -13,7 +13,7 @@ pub(super) use json::SpecFields;
 use super::names;
 use super::protobuf::FieldError;
 
-/// What a pod gets beside its template.
+/// The parts of a pod beside its template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// `metadata.labels`, in place of those of the template with the same keys. Nothing in them needs escaping.

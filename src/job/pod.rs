@@ -38,7 +38,7 @@ pub struct Pod {
     pub place: Option<Place>,
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
-    /// What the pod carries of the pods before it.
+    /// The facts that the pod carries of the pods before it.
     pub carried: Option<Box<Carried>>,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
@@ -50,11 +50,10 @@ pub struct Pod {
     pub restarts: u32,
     /// The largest restart counts: scaling down removes pods that have restarted more often first.
     pub max_restarts: MaxRestarts,
-    /// Since when its current stage lasts: when it ended or was deleted, as computed by [`finish_time`]; before that, since
-    /// when it runs, or waits to start.
+    /// The begin of its current stage: its end or deletion, as computed by [`finish_time`]. Before that, the begin of its
+    /// run, or of its wait to start.
     pub finished: Second,
-    /// Its containers have yet to start, and nothing but that is to come: no scheduling gate holds the pod, and no init
-    /// container runs.
+    /// Its containers have not started. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
@@ -95,12 +94,12 @@ pub struct BackoffRecord {
     pub last: Timestamp,
 }
 
-/// What a pod carries of the pods before it, in annotations.
+/// The facts that a pod carries of the pods before it, in annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The back-off that was in force when the pod was created.
     pub backoff: Option<BackoffRecord>,
-    /// What they have taught, for the options of the Job.
+    /// Their lessons, for the options of the Job.
     pub lineage: Lineage,
 }
 
@@ -171,7 +170,7 @@ impl Pod {
         self.carried.as_ref()?.backoff
     }
 
-    /// What the pods before it have taught.
+    /// The lessons of the pods before it.
     pub fn lineage(&self) -> Option<&Lineage> {
         self.carried.as_ref().map(|carried| &carried.lineage)
     }
@@ -266,7 +265,7 @@ pub struct NewPod {
     pub index_failures: Option<IndexFailures>,
     /// The failures in a row so far. The next owner of the Job reads them from the pod.
     pub backoff: Option<BackoffRecord>,
-    /// What the pods before it have taught, if the Job's options ask for that.
+    /// The lessons of the pods before it, if the Job's options ask for them.
     pub lineage: Option<Arc<Lineage>>,
     /// How many more pods the Job needs after this one, if none fails.
     pub behind: u32,

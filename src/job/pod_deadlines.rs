@@ -1,7 +1,7 @@
 //! `yardmaster.dev/start-deadline` and `yardmaster.dev/pod-run-deadline`: a pod that does not start in time, or that runs for
 //! too long, counts as failed. `yardmaster.dev/run-deadline`: a Job whose pods run for too long fails.
 //!
-//! A pod that is late is deleted, and keeps its finalizer. So it counts as a pod that somebody has deleted: as failed, once
+//! A pod that is late is deleted, and keeps its finalizer. So it counts as a pod that a user has deleted: as failed, once
 //! `podReplacementPolicy` allows, against the limits, and with the back-off.
 
 use std::time::Duration;
@@ -73,7 +73,7 @@ pub(super) fn ran_too_long(state: &JobState, now: Timestamp) -> Option<End> {
 
 const RUN_DEADLINE_EXCEEDED: &str = "RunDeadlineExceeded";
 
-/// How long the pods of a Job that ends like this have from the signal to their end, if that is not the business of the pods.
+/// The grace period of the pods of a Job that ends like this, if it is not their own.
 pub(super) fn grace_at_end(state: &JobState, end: &End) -> Option<Duration> {
     state.job.options.signal_before.filter(|_| *end.reason == *RUN_DEADLINE_EXCEEDED)
 }

@@ -77,9 +77,9 @@ pub fn next_field<'a>(bytes: &mut &'a [u8]) -> Result<(u32, Value<'a>), FieldErr
 pub enum WireType {
     /// As a number of up to ten bytes.
     Number,
-    /// As its length and so many bytes.
+    /// As its length and that many bytes.
     Bytes,
-    /// In so many bytes.
+    /// In this many bytes.
     Fixed(u64),
 }
 

@@ -5,7 +5,7 @@
 //! earlier attempts are removed uncounted, and the next ones are created once all of them have ended.
 //!
 //! Invariant: a restart counts once. The status that records a failed pod also says that its attempt is over, and the pod keeps
-//! its finalizer until that is written. So whoever owns the Job next finds the pod, or the status, and the same attempt.
+//! its finalizer until that is written. So the next owner of the Job finds the pod, or the status, and the same attempt.
 
 use jiff::Timestamp;
 
@@ -62,7 +62,7 @@ impl JobState {
         options.restart_together && !options.restart_keep_succeeded
     }
 
-    /// Whether the status has yet to say how often the Job was restarted.
+    /// Whether the status does not say yet how often the Job was restarted.
     pub(super) fn has_restarted(&self) -> bool {
         self.pods.restarts_together() > self.job.status.restarts && !is(Mutant::RestartNotWritten)
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::json::members;
-use super::memory::Memory;
+use super::memory::MemoryAmount;
 use super::names;
 use super::overlay::{Overlay, SpecFields};
 use super::protobuf::{FieldError, Writer, field, next_field};
@@ -113,9 +113,9 @@ struct Template<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemoryAsked {
     /// `resources.limits.memory`.
-    pub(super) limit: Option<Memory>,
+    pub(super) limit: Option<MemoryAmount>,
     /// `resources.requests.memory`.
-    pub(super) request: Option<Memory>,
+    pub(super) request: Option<MemoryAmount>,
 }
 
 /// A template reduced to the resources of its containers.
@@ -288,7 +288,7 @@ impl PodTemplate {
         let found = containers.find(|given| *given.name == *container);
         let memory = |list: Option<&BTreeMap<Cow<'_, str>, Value>>| {
             let amount = list?.get("memory")?;
-            Memory::parse(amount.as_str().map_or_else(|| amount.to_string(), str::to_owned).as_str())
+            MemoryAmount::parse(amount.as_str().map_or_else(|| amount.to_string(), str::to_owned).as_str())
         };
         let resources = found.and_then(|found| found.resources.as_ref());
         MemoryAsked {

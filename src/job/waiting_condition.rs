@@ -18,7 +18,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// The least time between two changes of the condition.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// The condition that the status has yet to get. The plan looks again when one may be due.
+/// The condition that the status does not have yet. The plan looks again when one may be due.
 pub(super) fn next(state: &JobState, now: Timestamp, plan: &mut Plan) -> Option<Condition> {
     if !state.job.options.waiting_condition {
         return None;

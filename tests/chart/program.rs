@@ -187,8 +187,8 @@ fn defaults_are_those_of_the_program() {
         });
         letters.collect()
     };
-    // What the chart has in another way: the pod knows its namespace, gates and address have flags of another form, and logs
-    // are read by machines.
+    // Settings with another form in the chart: the pod knows its namespace, gates and address have other
+    // flags, and machines read the logs.
     let other = [
         "name",
         "leaseNamespace",

@@ -19,7 +19,7 @@ fn was_killed(pod: &PodFacts) -> bool {
     pod.end.is_some_and(|end| end.clean) && end["reason"] == "OOMKilled"
 }
 
-/// What is wrong with the memory of a new pod.
+/// The error in the memory of a new pod, if any.
 pub(super) fn check(job: &JobFacts, new: &PodFacts, others: &[&PodFacts]) -> Option<String> {
     let factor = &job.object["metadata"]["annotations"]["yardmaster.dev/oom-memory-factor"];
     factor.as_str().filter(|factor| *factor == "2")?;
@@ -29,7 +29,7 @@ pub(super) fn check(job: &JobFacts, new: &PodFacts, others: &[&PodFacts]) -> Opt
     }
     let at_index =
         || others.iter().filter(|other| other.index == new.index && !other.meddled && !other.garbled);
-    // What a pod has taught goes with the last one that knows it.
+    // The lesson of a pod goes with the last pod that knows it.
     let is_known = |killed: &PodFacts| at_index().any(|pod| pod.exists() && pod.created >= killed.created);
     let killed = at_index().filter(|other| was_killed(other) && is_known(other));
     let most = killed.filter_map(|other| asked(&other.object, "limits")).max()?;

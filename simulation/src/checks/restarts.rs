@@ -41,8 +41,8 @@ pub(super) fn is_vain_for(job: &JobFacts, pod: &PodFacts, new: &PodFacts) -> boo
     attempt(new).is_some_and(|attempt| is_vain(job, pod, attempt))
 }
 
-/// What is wrong with a new pod: one of an earlier attempt has not ended. `knows`: whether its author had to know what
-/// happened at a time.
+/// The error in a new pod, if a pod of an earlier attempt has not ended. `knows`: whether its author had to know of
+/// events at a time.
 pub(super) fn overlaps(
     job: &JobFacts,
     new: &PodFacts,
@@ -56,7 +56,7 @@ pub(super) fn overlaps(
     Some(format!("of attempt {current} beside {}, which has not ended", old.name().1))
 }
 
-/// What is wrong with the restarts of a Job that has finished.
+/// The error in the restarts of a finished Job, if any.
 pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<String> {
     if !together(job) || job.meddled {
         return None;

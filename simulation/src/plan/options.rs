@@ -84,7 +84,7 @@ fn starts_in_time(chance: &mut Chance, job: &mut JobPlan) {
     job.failing_percent = chance.pick(&[0, 10]);
 }
 
-/// What the container of a Job that needs memory asks for at first.
+/// The first resources of a container that needs more memory.
 pub(crate) fn resources() -> Value {
     json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "32Mi"}})
 }

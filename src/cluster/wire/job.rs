@@ -64,7 +64,7 @@ impl JobDecoder {
 
     fn options(&self, meta: &Meta<'_>) -> JobOptions {
         let options = JobOptions::read(
-            // What the Job says comes last, and counts.
+            // The values of the Job come last, and count.
             self.defaults
                 .iter()
                 .map(|default| (&*default.key, &*default.value))
@@ -142,7 +142,7 @@ impl Decoder for JobDecoder {
     }
 }
 
-/// A number that an owner has written. One that is none says nothing.
+/// A number that an owner has written. An invalid number says nothing.
 fn number(meta: &Meta<'_>, annotation: &str) -> u32 {
     meta.annotation(annotation).and_then(|number| number.parse().ok()).unwrap_or(0)
 }

@@ -69,8 +69,9 @@ impl Message<'_> for () {
 }
 
 impl<'a> Value<'a> {
-    /// Text. API servers store what is no UTF-8 as it was sent in protobuf, and show it in JSON with replacement characters:
-    /// so it is read here. Such a text must not make its whole object unreadable.
+    /// Text. API servers store invalid UTF-8 as it was sent in protobuf, and show it in JSON with
+    /// replacement characters: so it is read here. An invalid text must not make its whole object
+    /// unreadable.
     pub(crate) fn text(self) -> Result<Text<'a>, Malformed> {
         let bytes = self.bytes()?;
         // Nearly all texts are UTF-8, which is quicker to check than to repair.

@@ -12,9 +12,10 @@ use crate::job::index_set::IndexSet;
 use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
-/// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
-/// ones, the annotations that belong to it, and the resourceVersion as a precondition. It costs the API server up to a quarter less than a JSON merge patch,
-/// for which the Job is converted to JSON and back.
+/// A strategic merge patch of a Job's `/status` that turns `old` into `new`. It has the changed members,
+/// null for removed ones, the annotations that belong to them, and the resourceVersion as a precondition. It
+/// costs the API server up to a quarter less than a JSON merge patch, for which the Job is converted to JSON
+/// and back.
 ///
 /// Conditions are merged by type, so those of others stay as they are, after ours. Ours are written
 /// together, since new ones come before all that the patch does not name. Each type is deleted first, even a

@@ -7,9 +7,9 @@ use super::{JobOption, Options};
 use crate::job::exponential::Exponential;
 
 /// `yardmaster.dev/backoff-initial`.
-pub(super) struct Initial;
+pub(super) struct InitialBackoff;
 
-impl JobOption for Initial {
+impl JobOption for InitialBackoff {
     const NAME: &'static str = "backoff-initial";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;
@@ -23,9 +23,9 @@ impl JobOption for Initial {
 }
 
 /// `yardmaster.dev/backoff-max`.
-pub(super) struct Max;
+pub(super) struct MaxBackoff;
 
-impl JobOption for Max {
+impl JobOption for MaxBackoff {
     const NAME: &'static str = "backoff-max";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;

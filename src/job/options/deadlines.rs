@@ -10,9 +10,9 @@ use super::{JobOption, Needs, Options};
 const LEAST: Duration = Duration::from_secs(1);
 
 /// `yardmaster.dev/start-deadline`.
-pub(super) struct Start;
+pub(super) struct StartDeadline;
 
-impl JobOption for Start {
+impl JobOption for StartDeadline {
     const NAME: &'static str = "start-deadline";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;
@@ -31,9 +31,9 @@ impl JobOption for Start {
 }
 
 /// `yardmaster.dev/pod-run-deadline`.
-pub(super) struct PodRun;
+pub(super) struct PodRunDeadline;
 
-impl JobOption for PodRun {
+impl JobOption for PodRunDeadline {
     const NAME: &'static str = "pod-run-deadline";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;
@@ -51,9 +51,9 @@ impl JobOption for PodRun {
 }
 
 /// `yardmaster.dev/run-deadline`.
-pub(super) struct Run;
+pub(super) struct RunDeadline;
 
-impl JobOption for Run {
+impl JobOption for RunDeadline {
     const NAME: &'static str = "run-deadline";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;

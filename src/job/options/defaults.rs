@@ -27,7 +27,7 @@ pub enum DefaultError {
     Form {
         /// The option.
         name: &'static str,
-        /// What is expected.
+        /// The expected form.
         expected: &'static str,
     },
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::avoid_node::Avoidance;
 use crate::job::duration_text::parse_duration;
-use crate::job::memory::Memory;
+use crate::job::memory::MemoryAmount;
 
 /// A form of values of type `T`.
 #[derive(Debug)]
 pub struct Form<T> {
-    /// What is expected of a value, as it stands before "is expected".
+    /// The expected form, as it stands before "is expected".
     pub expected: &'static str,
     /// The values, for tables in Markdown.
     pub values: &'static str,
@@ -17,7 +17,7 @@ pub struct Form<T> {
     pub pattern: &'static str,
     /// Most bytes of a value.
     pub longest: usize,
-    /// The value of a text of at most so many bytes.
+    /// The value of a text, which is no longer than that.
     pub parse: fn(&str) -> Option<T>,
 }
 
@@ -89,7 +89,7 @@ pub const FACTOR: Form<u32> = Form {
 };
 
 /// An amount of memory.
-pub const MEMORY: Form<Memory> = Form {
+pub const MEMORY: Form<MemoryAmount> = Form {
     expected: "an amount of memory such as 64Gi",
     values: "amount of memory",
     pattern: "^[0-9]{1,9}([.][0-9]{1,3})?(k|M|G|T|Ki|Mi|Gi|Ti)?$",
@@ -139,13 +139,13 @@ fn factor(text: &str) -> Option<u32> {
     ((101..1_000).contains(&factor) || text == "10").then_some(factor)
 }
 
-fn memory(text: &str) -> Option<Memory> {
+fn memory(text: &str) -> Option<MemoryAmount> {
     let (number, suffix) = split_at_end(text, |c| c.is_ascii_digit() || c == '.');
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
     let has_length = |digits: &str, most| (1..=most).contains(&digits.len()) && !digits.contains('.');
     let is_known = ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"].contains(&suffix);
     let fits = has_length(whole, MOST_DIGITS) && has_length(decimals, MOST_DECIMALS) && is_known;
-    Memory::parse(text).filter(|_| fits)
+    MemoryAmount::parse(text).filter(|_| fits)
 }
 
 fn count(text: &str) -> Option<u32> {

@@ -26,7 +26,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use super::lineage::Lineage;
-use super::memory::Memory;
+use super::memory::MemoryAmount;
 use super::names;
 use super::overlay::Overlay;
 pub use avoid_node::Avoidance;
@@ -71,7 +71,7 @@ pub struct Options {
     /// By how much memory is multiplied after `OOMKilled`, in hundredths.
     pub memory_factor: Option<u32>,
     /// The most memory that is asked for.
-    pub memory_max: Option<Memory>,
+    pub memory_max: Option<MemoryAmount>,
     /// The only container whose memory is raised.
     pub memory_container: Option<Box<str>>,
     /// Exit codes that mean the same as `OOMKilled`.
@@ -135,7 +135,7 @@ impl JobOptions {
     /// Reads a Job's annotations. Unknown ones are ignored.
     pub fn read<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = Vec::new();
-        let mut caller = trace_caller::Reader::default();
+        let mut caller = trace_caller::CallerReader::default();
         for (key, value) in annotations {
             caller.read(key, value);
             let name = key.strip_prefix(PREFIX);
@@ -159,7 +159,7 @@ impl JobOptions {
         options.0.map_or_else(Self::default, |options| (*options).into())
     }
 
-    /// What must be known of the Job's pods because of its options.
+    /// The facts about the Job's pods that its options need.
     pub fn needs(&self) -> Needs {
         let options = self.0.as_deref();
         options.map_or(Needs::default(), |options| {

@@ -1,6 +1,6 @@
-//! What options need to know of pods.
+//! The facts about pods that options need.
 
-/// What must be remembered of a Job's pods because of its options. Other Jobs forget it.
+/// Facts about a Job's pods that its options need. Other Jobs forget them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Failed pods that are counted, by their names.
@@ -9,7 +9,7 @@ pub struct Needs {
     pub counted_successes: bool,
     /// Since when pods wait to start, or run.
     pub times: bool,
-    /// What pods carry, and what their failures teach ([`Lineage`](crate::job::lineage::Lineage)).
+    /// The lessons that pods carry, and those of their failures ([`Lineage`](crate::job::lineage::Lineage)).
     pub lineage: bool,
 }
 

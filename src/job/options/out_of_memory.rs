@@ -2,7 +2,7 @@
 
 use super::form::{CONTAINER, EXIT_CODES, FACTOR, Form, MEMORY};
 use super::{JobOption, Needs, Options, PodFacts};
-use crate::job::memory::Memory;
+use crate::job::memory::MemoryAmount;
 use crate::job::overlay::{Overlay, Quantity, ResourceList};
 use crate::job::pod::ContainerExit;
 use crate::mutants::{Mutant, is};
@@ -11,9 +11,9 @@ use crate::mutants::{Mutant, is};
 const MOST: &str = "1Ti";
 
 /// `yardmaster.dev/oom-memory-factor`.
-pub(super) struct Factor;
+pub(super) struct MemoryFactor;
 
-impl JobOption for Factor {
+impl JobOption for MemoryFactor {
     const NAME: &'static str = "oom-memory-factor";
     /// In hundredths.
     type Value = u32;
@@ -32,11 +32,11 @@ impl JobOption for Factor {
 
     fn overlay(options: &Options, facts: &PodFacts<'_>, overlay: &mut Overlay) {
         let (Some(factor), Some(lineage)) = (options.memory_factor, facts.lineage) else { return };
-        let Some(most) = options.memory_max.or_else(|| Memory::parse(MOST)) else { return };
+        let Some(most) = options.memory_max.or_else(|| MemoryAmount::parse(MOST)) else { return };
         for raise in &lineage.raises {
             let asked =
                 facts.template.map(|template| template.memory_of(&raise.container)).unwrap_or_default();
-            let raised = |memory: Memory| memory.raised(factor, raise.times, most);
+            let raised = |memory: MemoryAmount| memory.raised(factor, raise.times, most);
             let limit = asked.limit.map(raised);
             let request =
                 asked.request.map(raised).map(|request| limit.map_or(request, |limit| request.min(limit)));
@@ -51,24 +51,24 @@ impl JobOption for Factor {
 }
 
 /// `yardmaster.dev/oom-memory-max`.
-pub(super) struct Max;
+pub(super) struct MaxMemory;
 
-impl JobOption for Max {
+impl JobOption for MaxMemory {
     const NAME: &'static str = "oom-memory-max";
-    type Value = Memory;
-    const FORM: Form<Memory> = MEMORY;
+    type Value = MemoryAmount;
+    const FORM: Form<MemoryAmount> = MEMORY;
     const EFFECT: &'static str = "the most memory that `oom-memory-factor` has a container ask for";
     const WITHOUT: &'static str = "1Ti";
 
-    fn set(options: &mut Options, most: Memory) {
+    fn set(options: &mut Options, most: MemoryAmount) {
         options.memory_max = Some(most);
     }
 }
 
 /// `yardmaster.dev/oom-memory-container`.
-pub(super) struct Container;
+pub(super) struct MemoryContainer;
 
-impl JobOption for Container {
+impl JobOption for MemoryContainer {
     const NAME: &'static str = "oom-memory-container";
     type Value = Box<str>;
     const FORM: Form<Box<str>> = CONTAINER;
@@ -81,9 +81,9 @@ impl JobOption for Container {
 }
 
 /// `yardmaster.dev/oom-exit-codes`.
-pub(super) struct ExitCodes;
+pub(super) struct MemoryExitCodes;
 
-impl JobOption for ExitCodes {
+impl JobOption for MemoryExitCodes {
     const NAME: &'static str = "oom-exit-codes";
     type Value = Box<[i32]>;
     const FORM: Form<Box<[i32]>> = EXIT_CODES;

@@ -7,9 +7,9 @@ use crate::job::names::{ATTEMPT_ENV, ATTEMPT_LABEL};
 use crate::job::overlay::{Overlay, Variable, VariableValue};
 
 /// `yardmaster.dev/restart-together`.
-pub(super) struct Together;
+pub(super) struct RestartTogether;
 
-impl JobOption for Together {
+impl JobOption for RestartTogether {
     const NAME: &'static str = "restart-together";
     type Value = bool;
     const FORM: Form<bool> = FLAG;

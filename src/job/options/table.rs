@@ -17,7 +17,7 @@ pub trait JobOption {
     type Value: 'static;
     /// The form of its values.
     const FORM: Form<Self::Value>;
-    /// What it does, for tables in Markdown.
+    /// Its effect, for tables in Markdown.
     const EFFECT: &'static str;
     /// How Jobs without it behave, for tables in Markdown.
     const WITHOUT: &'static str;
@@ -25,7 +25,7 @@ pub trait JobOption {
     /// Records a value.
     fn set(options: &mut Options, value: Self::Value);
 
-    /// What must be known of the Job's pods because of it.
+    /// The facts about the Job's pods that it needs.
     fn needs(_: &Options) -> Needs {
         Needs::default()
     }
@@ -34,14 +34,14 @@ pub trait JobOption {
     fn overlay(_: &Options, _: &PodFacts<'_>, _: &mut Overlay) {}
 }
 
-/// What overlays may depend on.
+/// Facts that overlays may depend on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodFacts<'a> {
     /// The W3C `traceparent` of the Job's trace, if there is one.
     pub traceparent: Option<&'a str>,
     /// The template of the Job's pods.
     pub template: Option<&'a PodTemplate>,
-    /// What the pods before it have taught.
+    /// The lessons of the pods before it.
     pub lineage: Option<&'a Lineage>,
 }
 
@@ -50,7 +50,7 @@ pub struct PodFacts<'a> {
 pub struct Row {
     /// The annotation, without [`PREFIX`](super::PREFIX).
     pub name: &'static str,
-    /// What is expected of a value.
+    /// The expected form of a value.
     pub expected: &'static str,
     /// The values, for tables in Markdown.
     pub values: &'static str,
@@ -58,7 +58,7 @@ pub struct Row {
     pub pattern: &'static str,
     /// Most bytes of a value.
     pub longest: usize,
-    /// What it does, for tables in Markdown.
+    /// Its effect, for tables in Markdown.
     pub effect: &'static str,
     /// How Jobs without it behave, for tables in Markdown.
     pub without: &'static str,
@@ -70,23 +70,23 @@ pub struct Row {
 
 /// All options, in the order of the documentation.
 pub const TABLE: &[Row] = &[
-    Row::of::<backoff::Initial>(),
-    Row::of::<backoff::Max>(),
+    Row::of::<backoff::InitialBackoff>(),
+    Row::of::<backoff::MaxBackoff>(),
     Row::of::<failed_pods_limit::FailedPodsLimit>(),
     Row::of::<prune_succeeded::PruneSucceeded>(),
     Row::of::<propagate_trace::PropagateTrace>(),
-    Row::of::<deadlines::Start>(),
-    Row::of::<deadlines::PodRun>(),
-    Row::of::<deadlines::Run>(),
+    Row::of::<deadlines::StartDeadline>(),
+    Row::of::<deadlines::PodRunDeadline>(),
+    Row::of::<deadlines::RunDeadline>(),
     Row::of::<deadlines::SignalBefore>(),
     Row::of::<avoid_node::AvoidNode>(),
     Row::of::<avoid_node::NodesMax>(),
     Row::of::<avoid_node::AvoidFor>(),
-    Row::of::<out_of_memory::Factor>(),
-    Row::of::<out_of_memory::Max>(),
-    Row::of::<out_of_memory::Container>(),
-    Row::of::<out_of_memory::ExitCodes>(),
-    Row::of::<restart::Together>(),
+    Row::of::<out_of_memory::MemoryFactor>(),
+    Row::of::<out_of_memory::MaxMemory>(),
+    Row::of::<out_of_memory::MemoryContainer>(),
+    Row::of::<out_of_memory::MemoryExitCodes>(),
+    Row::of::<restart::RestartTogether>(),
     Row::of::<restart::MaxRestarts>(),
     Row::of::<restart::KeepSucceeded>(),
     Row::of::<waiting_condition::WaitingCondition>(),

@@ -1,4 +1,4 @@
-//! The trace that a Job was created in, which whoever creates the Job annotates (KEP-5915).
+//! The trace that a Job was created in, an annotation by its creator (KEP-5915).
 
 /// The trace that a Job was created in, as W3C Trace Context writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub(super) const LONGEST: usize = 512;
 
 /// Reads the trace from annotations.
 #[derive(Default)]
-pub(super) struct Reader<'a> {
+pub(super) struct CallerReader<'a> {
     traceparent: Option<&'a str>,
     tracestate: Option<&'a str>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CallerReader<'a> {
     /// Reads an annotation.
     pub(super) fn read(&mut self, key: &str, value: &'a str) {
         match key {

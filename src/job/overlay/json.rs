@@ -54,7 +54,7 @@ fn with_containers(overlay: &Overlay, containers: &RawValue) -> Result<Box<RawVa
     to_raw_value(&changed.collect::<Result<Vec<_>, serde_json::Error>>()?)
 }
 
-/// What is read of a variable of the template.
+/// A variable of the template, by its name.
 #[derive(Deserialize)]
 struct Named<'a> {
     #[serde(borrow, default)]
@@ -79,7 +79,7 @@ fn in_json(Variable { name, value }: &Variable) -> Value {
     }
 }
 
-/// What is read of the resources of a container.
+/// The resources of a container.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Resources {
@@ -103,7 +103,7 @@ fn resources_with(given: &str, quantities: &[&Quantity]) -> Result<Box<RawValue>
     to_raw_value(&resources)
 }
 
-/// What is read of `spec.affinity`.
+/// `spec.affinity`, as far as nodes matter.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Affinity {

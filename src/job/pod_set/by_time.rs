@@ -28,7 +28,7 @@ impl ByTime {
     }
 }
 
-/// What is known of when pods began to wait or to run.
+/// When pods began to wait or to run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
     stalled: ByTime,
@@ -48,7 +48,7 @@ impl Times {
         Self { first_run, ..self }
     }
 
-    /// Follows a change of a pod. `is_active`: it is pending or running, and nobody removes it.
+    /// Follows a change of a pod. `is_active`: it is pending or running, and no request removes it.
     pub(super) fn follow(&mut self, slot: Slot, entry: &Entry, is_active: bool) {
         let since = Some(entry.pod.finished).filter(|_| is_active);
         let runs = entry.pod.phase == Phase::Running && !entry.pod.stalled;
@@ -72,12 +72,12 @@ impl PodSet {
         slots.filter_map(|(_, slot)| self.pods.get(*slot)).map(|entry| &entry.pod)
     }
 
-    /// Active pods that wait to start, those first that have waited longest. None unless the Job has a deadline.
+    /// Active pods that wait to start, those first that have waited longest. Empty unless the Job has a deadline.
     pub fn stalled(&self) -> impl Iterator<Item = &Pod> + Clone {
         self.in_order(|times| &times.stalled)
     }
 
-    /// Active pods that run, those first that have run longest. None unless the Job has a deadline.
+    /// Active pods that run, those first that have run longest. Empty unless the Job has a deadline.
     pub fn running(&self) -> impl Iterator<Item = &Pod> + Clone {
         self.in_order(|times| &times.running)
     }

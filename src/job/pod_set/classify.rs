@@ -139,7 +139,7 @@ pub(super) struct Tags {
     pub(super) uncounted: InUncounted,
 }
 
-/// What is to come of a pod.
+/// The outlook of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prospect {
     /// Nothing in particular.

@@ -1,4 +1,4 @@
-//! What the pods of a set have taught, for Jobs whose options ask for that. Other Jobs have none of this.
+//! The lessons of the pods of a set, for Jobs whose options ask for them. Other Jobs have none of this.
 //!
 //! Invariant: what is known follows from the pods and the status that were seen, whatever the order and the number of times.
 //! So the next owner of the Job, which sees the same, knows the same.
@@ -15,7 +15,7 @@ use crate::job::options::JobOptions;
 use crate::job::pod::{Phase, Pod};
 use crate::job::spec::{Completion, Job, JobSpec, PodFailureAction};
 
-/// What the pods of a set have taught.
+/// The lessons of the pods of a set.
 #[derive(Clone, Debug)]
 pub(super) struct Lineages {
     options: JobOptions,
@@ -30,12 +30,12 @@ pub(super) struct Lineages {
 pub(super) struct CurrentAttempt {
     /// Pods of earlier attempts are replaced.
     pub(super) number: u32,
-    /// Those that have succeeded count all the same.
+    /// Succeeded pods of earlier attempts count all the same.
     pub(super) keeps_succeeded: bool,
 }
 
 impl Lineages {
-    /// What the status of a Job tells; `None` if its options ask for nothing.
+    /// The lessons in the status of a Job; `None` if its options ask for nothing.
     pub(super) fn of(job: &Job) -> Option<Box<Self>> {
         let asked = job.options.needs().lineage;
         asked.then(|| {
@@ -122,7 +122,7 @@ fn has_failed(pod: &Pod, spec: &JobSpec) -> bool {
 }
 
 impl PodSet {
-    /// Records that a pod is gone that had not ended: somebody else has removed our finalizer.
+    /// Records that a pod is gone that had not ended: another client has removed our finalizer.
     pub(super) fn learn_lost(&mut self, attempt: u32) {
         if let Some(lineages) = &mut self.lineages {
             lineages.attempt = lineages.attempt.max(attempt.saturating_add(1));

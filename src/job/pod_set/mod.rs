@@ -115,7 +115,7 @@ pub struct PodSet {
     /// How many pods that others may have created may yet claim a place.
     claims_left: usize,
 
-    /// What options need to know of the pods.
+    /// The facts about pods that options need.
     needs: Needs,
     /// `None` unless options need them. Boxed, as nearly all Jobs have none.
     lineages: Option<Box<Lineages>>,

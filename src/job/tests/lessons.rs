@@ -1,4 +1,4 @@
-//! What pods learn from those before them, and pods that do not start.
+//! Lessons that pods carry on, and pods that do not start.
 
 use super::fixture::{at, at_index, at_ordinal, but, ended, job, pod, state, with};
 use crate::job::lineage::Lineage;

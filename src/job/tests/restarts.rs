@@ -101,7 +101,7 @@ fn the_pods_of_the_next_attempt_come_once_the_old_ones_have_ended() {
     }
 }
 
-/// Whatever of the restart an owner finds, it goes on with the same attempt.
+/// An owner goes on with the same attempt, however far the restart has come.
 #[test]
 fn every_owner_finds_the_same_attempt() {
     let [failed, second, third] = pods(0, Some(Phase::Failed));

@@ -41,8 +41,8 @@ pub(super) struct StartProgress {
     pub(super) since: Option<Timestamp>,
 }
 
-/// Most memory, in bytes, for the conditions and the failures of containers that are kept of a pod: those of 70 containers with
-/// the longest names, and the conditions that Kubernetes sets.
+/// Most memory, in bytes, for a pod's conditions and failures of containers. It suffices for 70 containers
+/// with the longest names, and the conditions that Kubernetes sets.
 pub(super) const KEPT_BYTES: usize = 8 << 10;
 /// The length to which names of containers are cut, in bytes. A rule names a container of the template, of which no API server
 /// accepts a name of more than 63 bytes. So no rule names one that was cut.
@@ -298,7 +298,7 @@ impl<'a> WireContainer<'a> {
         self.terminated().and_then(|end| end.finished_at).or_else(|| self.started_at())
     }
 
-    /// Whether it cannot start, and somebody has to do something about that.
+    /// Whether it cannot start until a user mends something.
     fn is_stuck(&self) -> bool {
         let waiting = self.state.as_ref().and_then(|state| state.waiting.as_ref());
         waiting.is_some_and(|waiting| waiting.is_stuck)
@@ -436,8 +436,9 @@ impl<'a> WireStatus<'a> {
         }
     }
 
-    /// What a pod failure policy could name of the pod: no success, nothing twice, no more than any rule could match, and no
-    /// more than there is room for. Conditions come first: they are few, unless somebody has written them to fill the room.
+    /// The parts of the pod that a pod failure policy could name. Successes and duplicates are left out, and
+    /// so are parts that no rule could match or that have no room. Conditions come first: they are few,
+    /// unless an author has written them to fill the room.
     pub(super) fn outcome(&self, node: Option<Arc<str>>) -> Outcome {
         let mut room = Room(KEPT_BYTES);
         let conditions = self

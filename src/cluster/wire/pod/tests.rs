@@ -361,7 +361,7 @@ fn a_running_pod_with_its_labels_and_name_takes_at_most_512_bytes() {
     assert!(size_of::<ObservedPod>() + owned <= 512, "{} + {owned}", size_of::<ObservedPod>());
 }
 
-/// What a pod that does not start waits for, and since when.
+/// A pod waits to start until its containers run.
 #[test]
 fn a_pod_is_stalled_while_it_waits_to_start_and_nothing_of_it_works() {
     let second = |second: i64| format!("2026-01-01T00:00:{second:02}Z");
