@@ -175,7 +175,7 @@ async fn a_full_disk_ends_the_cluster() {
         acknowledged.push(map);
     }
     assert!(!acknowledged.is_empty());
-    assert_eq!(cluster.ended("--data-dir: cannot keep what is written: "), Some(3));
+    assert_eq!(cluster.ended(": cannot keep what is written: "), Some(3));
 
     let cluster = directory.start(&["--api-only"]);
     let list = maps.list(&ListParams::default()).await.unwrap().items;

@@ -256,6 +256,10 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     set_start_time(state, next, &mut status, now);
     match &next.end {
         Some(end) => {
+            // It was resumed, and its pods may have ended before a status said so.
+            if state.creates_pods {
+                set_suspended(false, &mut status, &mut events, now);
+            }
             if !is(Mutant::EndNotAnnounced) {
                 status.ensure(end.announcement(now));
             }

@@ -58,6 +58,8 @@ pub struct JobState {
     released_and_left: UidSet,
     /// When we began to manage the unsuspended Job: its start time until one is written.
     pub(super) started: Option<Timestamp>,
+    /// Whether pods were created since the Job was last seen suspended.
+    pub(super) creates_pods: bool,
     /// Pods that have ended and are not evaluated yet.
     pub(super) unevaluated: Option<UnevaluatedFailures>,
     /// Since when containers of pods that have not ended have restarted too often.
@@ -138,6 +140,7 @@ impl JobState {
             shown_released: UidSet::default(),
             released_and_left: UidSet::default(),
             started: None,
+            creates_pods: false,
             unevaluated: None,
             restarted_too_often: None,
             status_written: None,
@@ -398,6 +401,7 @@ impl JobState {
             // A start in the future is of a clock that was wrong, and has been set back.
             self.started = Some(self.started.map_or(now, |started| started.min(now)));
         }
+        self.creates_pods = !self.job.spec.suspend && (self.creates_pods || !plan.creates.is_empty());
         for new in &plan.creates {
             self.pods.create_sent(new.place);
         }

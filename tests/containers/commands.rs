@@ -9,10 +9,40 @@ use nix::sys::signal::Signal;
 use super::binary::{self, Background};
 use super::*;
 
+/// Limit for a command on a busy machine.
+const LONGEST_RUN: Duration = Duration::from_secs(240);
+
 pub(crate) fn yardmaster(address: &str, args: &[&str]) -> Command {
     let mut command = binary::yardmaster();
     command.args(args).env("DOCKER_HOST", address).env_remove("KUBECONFIG").env_remove("YARDMASTER_RUNTIME");
     command
+}
+
+/// How a command ended, and what it has printed.
+pub(crate) struct Ended {
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// Waits for the end of a command. One that goes on for minutes is interrupted.
+    pub(crate) fn of(mut run: Background) -> Self {
+        let (output, errors) = (run.0.stdout.take().unwrap(), run.0.stderr.take().unwrap());
+        let readers = [Box::new(output) as Box<dyn std::io::Read + Send>, Box::new(errors)]
+            .map(|stream| std::thread::spawn(move || std::io::read_to_string(stream).unwrap()));
+        let deadline = Instant::now() + LONGEST_RUN;
+        while run.0.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                run.signal(Signal::SIGINT);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let status = run.exit_code();
+        let [stdout, stderr] = readers.map(|reader| reader.join().unwrap());
+        Self { status, stdout, stderr }
+    }
 }
 
 /// A Job of a container without command, as most public manifests have it.

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(crate) const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0
 /// An image that says what to run, as whom, and where.
 pub(crate) const GREETER: &str = "docker.io/library/greeter:1";
 /// Seconds without a connection after which the service ends.
-const IDLE: &str = "30";
+const IDLE: &str = "300";
 
 /// The address of the service, or why there is none.
 pub(crate) fn address() -> Option<&'static str> {
@@ -37,7 +37,9 @@ fn start() -> Result<String, String> {
     let greeter = ["ENV PATH=/bin", "ENV GREETING=hello", "USER 1234:1234", "WORKDIR /tmp"];
     let says = ["ENTRYPOINT [\"echo\", \"from the image:\"]", "CMD [\"nothing\"]"];
     podman.import(GREETER, busybox, &[&greeter[..], &says[..]].concat())?;
-    podman.serve()
+    let socket = podman.folder.join(format!("{}.sock", std::process::id()));
+    podman.serve(&socket, IDLE)?;
+    Ok(format!("unix://{}", socket.display()))
 }
 
 fn busybox() -> Option<&'static str> {
@@ -60,6 +62,11 @@ struct Podman {
 }
 
 impl Podman {
+    /// The engine of the tests, which is configured.
+    fn here() -> Self {
+        Self { folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("podman") }
+    }
+
     fn configured(folder: &Path) -> Self {
         let place = |name: &str| folder.join(name).display().to_string();
         let storage = format!(
@@ -70,8 +77,17 @@ impl Podman {
         let engine = "[engine]\nruntime = \"runc\"\n";
         // A build machine may allow fewer than the defaults.
         let limits = "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=4096:4096\"]\n";
-        let registry =
-            format!("[[registry]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n", registry::port());
+        let at = |location: &str, prefix: &str| {
+            let port = registry::port();
+            format!(
+                "[[registry]]\nprefix = {prefix:?}\nlocation = \"127.0.0.1:{port}{location}\"\ninsecure = true\n"
+            )
+        };
+        let own = at("", &format!("127.0.0.1:{}", registry::port()));
+        let locked =
+            format!("[[registry]]\nlocation = \"127.0.0.1:{}\"\ninsecure = true\n", registry::locked_port());
+        let mirrored = registry::MIRRORED.map(|host| at(&format!("/{host}"), host));
+        let registry = format!("{own}{locked}{}", mirrored.concat());
         std::fs::write(folder.join("storage.conf"), storage).unwrap();
         std::fs::write(registries(folder), registry).unwrap();
         std::fs::write(folder.join("containers.conf"), format!("{engine}{limits}")).unwrap();
@@ -102,23 +118,69 @@ impl Podman {
         if done.success() { Ok(()) } else { Err(format!("podman import {name}: {done}")) }
     }
 
-    /// Starts the service.
-    fn serve(&self) -> Result<String, String> {
-        let socket = self.folder.join(format!("{}.sock", std::process::id()));
+    /// Starts a service on a socket, which ends after so many seconds without a connection.
+    fn serve(&self, socket: &Path, idle: &str) -> Result<Child, String> {
         let address = format!("unix://{}", socket.display());
-        let _absent = std::fs::remove_file(&socket);
+        let _absent = std::fs::remove_file(socket);
         let mut service = self.command();
-        service.args(["system", "service", "--time", IDLE, &address]).stdin(Stdio::null());
-        service.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map_err(|error| error.to_string())?;
+        service.args(["system", "service", "--time", idle, &address]).stdin(Stdio::null());
+        service.stdout(Stdio::null()).stderr(Stdio::null());
+        let service = service.spawn().map_err(|error| error.to_string())?;
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        while std::os::unix::net::UnixStream::connect(socket).is_err() {
             if Instant::now() > deadline {
                 return Err(format!("podman does not serve {address}"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(address)
+        Ok(service)
     }
+}
+
+/// A second service of the engine, which a test may kill.
+pub(crate) struct Mortal {
+    podman: Podman,
+    socket: PathBuf,
+    service: Child,
+}
+
+impl Mortal {
+    /// The service, if there is an engine.
+    pub(crate) fn start(name: &str) -> Option<Self> {
+        address()?;
+        let podman = Podman::here();
+        let socket = podman.folder.join(format!("{}-{name}.sock", std::process::id()));
+        let service = podman.serve(&socket, "0").unwrap();
+        Some(Self { podman, socket, service })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.service.kill().unwrap();
+        self.service.wait().unwrap();
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.service = self.podman.serve(&self.socket, "0").unwrap();
+    }
+}
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        // It has ended already if the test failed.
+        let _ended = self.service.kill();
+        let _reaped = self.service.wait();
+    }
+}
+
+/// What a command of the engine prints.
+pub(crate) fn podman(args: &[&str]) -> String {
+    let done = Podman::here().command().args(args).output().unwrap();
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap().trim_end().to_owned()
 }
 
 /// The files of an image: busybox under the names of all that it can do.
@@ -152,18 +214,15 @@ fn archive(busybox: &str) -> Vec<u8> {
 
 /// The owners of the containers with this label, running or not.
 pub(crate) fn owners(label: &str) -> Vec<String> {
-    let podman = Podman { folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("podman") };
     let (filter, owner) = (format!("label={label}"), "{{index .Labels \"dev.yardmaster.owner\"}}");
-    let listed =
-        podman.command().args(["ps", "--all", "--filter", &filter, "--format", owner]).output().unwrap();
-    String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+    podman(&["ps", "--all", "--filter", &filter, "--format", owner]).lines().map(str::to_owned).collect()
 }
 
 /// The names of the networks with this label.
 pub(crate) fn networks(label: &str) -> Vec<String> {
-    let podman = Podman { folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("podman") };
     let filter = format!("label={label}");
-    let args = ["network", "ls", "--filter", &filter, "--format", "{{.Name}}"];
-    let listed = podman.command().args(args).output().unwrap();
-    String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+    podman(&["network", "ls", "--filter", &filter, "--format", "{{.Name}}"])
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }

@@ -5,12 +5,20 @@ mod accounts;
 #[path = "../binary/mod.rs"]
 mod binary;
 mod commands;
+mod conversation;
+#[path = "../e2e/mod.rs"]
+mod e2e;
 mod engine;
+mod failures;
 mod images;
+mod isolation;
+mod manifests;
 mod names;
 mod pods;
 mod probes;
+mod programs;
 mod progress;
+mod pulls;
 mod registry;
 
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
 //! Probes and hooks of containers, and claims.
 
 use kube::api::DeleteParams;
+use tonic_health::ServingStatus;
 
 use super::*;
 
@@ -32,6 +33,53 @@ async fn probes_reach_the_ports_of_containers_and_run_commands_in_them() {
             .is_some_and(|status| status.state.as_ref().is_some_and(|state| state.terminated.is_some()))
     };
     cluster.wait("beside", ended).await;
+    cluster.stop().await;
+}
+
+/// In the network of the machine, so that the test is the service that is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_asks_the_health_service_of_grpc() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (health, service) = tonic_health::server::health_reporter();
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+    health.set_service_status("work", ServingStatus::Serving).await;
+    let probe = |service: &str| json!({"grpc": {"port": port, "service": service}, "periodSeconds": 1, "failureThreshold": 1});
+    let fields = json!({"readinessProbe": probe("work"), "livenessProbe": probe("work")});
+    let spec = json!({"hostNetwork": true, "containers": [shell("exec sleep 600", fields)]});
+    cluster.create("asked", spec).await;
+    cluster.wait("asked", |pod| statuses(pod).first().is_some_and(|status| status.ready)).await;
+    health.set_service_status("work", ServingStatus::NotServing).await;
+    let end = state(&cluster.ended("asked").await).terminated.unwrap();
+    assert_eq!(end.exit_code, 137);
+    let events = cluster.events("asked").await;
+    let failed = "Liveness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
+    assert!(events.iter().any(|[_, reason, note, _]| reason == "Unhealthy" && note == failed), "{events:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_does_not_live_by_http_or_tcp_is_ended_and_runs_again_where_it_may() {
+    let Some(cluster) = Cluster::start().await else { return };
+    // Serves until its second second.
+    let serve = "mkdir -p /tmp/www && echo well > /tmp/www/healthz; httpd -p 8080 -h /tmp/www; sleep 2; killall httpd; exec sleep 600";
+    for (name, action) in [
+        ("http", json!({"httpGet": {"port": 8080, "path": "/healthz"}})),
+        ("tcp", json!({"tcpSocket": {"port": 8080}})),
+    ] {
+        let mut probe = action;
+        probe["periodSeconds"] = 1.into();
+        probe["failureThreshold"] = 2.into();
+        probe["initialDelaySeconds"] = 1.into();
+        let fields = json!({"livenessProbe": probe, "restartPolicy": "OnFailure"});
+        cluster.create(name, json!({"containers": [shell(serve, fields)]})).await;
+        let again = |pod: &Pod| statuses(pod).first().is_some_and(|status| status.restart_count > 0);
+        let pod = cluster.wait(name, again).await;
+        let last = statuses(&pod).remove(0).last_state.unwrap().terminated.unwrap();
+        assert_eq!(last.exit_code, 137, "{name}");
+    }
     cluster.stop().await;
 }
 

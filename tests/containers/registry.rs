@@ -1,23 +1,28 @@
-//! A registry of images, since tests reach no other. Each of its images has a layer that no engine has seen before.
+//! A registry of images, since tests reach no other. The engine asks it in place of the usual registries.
 
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use super::engine;
+use super::{engine, programs};
 
-/// Images that arrive at once.
+/// The registries that the engine finds here.
+pub(crate) const MIRRORED: [&str; 4] = ["docker.io", "registry.k8s.io", "quay.io", "ghcr.io"];
+/// Images that arrive at once. They have a layer that no engine has seen before, as has the slow one.
 pub(crate) const QUICK: &str = "quick";
 pub(crate) const PLAIN: &str = "plain";
 /// An image that does not arrive before it may.
@@ -42,48 +47,88 @@ pub(crate) fn image(name: &str) -> String {
     format!("127.0.0.1:{}/{name}:1", port())
 }
 
+/// The name of an image of the registry that only [`USER`] may ask.
+pub(crate) fn locked_image(name: &str) -> String {
+    format!("127.0.0.1:{}/{name}:1", locked_port())
+}
+
+/// The digest of an image.
+pub(crate) fn digest(name: &str) -> String {
+    images().lock().unwrap().manifest(name).unwrap()
+}
+
 /// The port of the registry, which starts with the first question.
 pub(crate) fn port() -> u16 {
     static PORT: OnceLock<u16> = OnceLock::new();
-    *PORT.get_or_init(|| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                axum::serve(listener, routes()).await.unwrap();
-            });
+    *PORT.get_or_init(|| serve(routes()))
+}
+
+/// The port of the registry that only [`USER`] may ask.
+pub(crate) fn locked_port() -> u16 {
+    static PORT: OnceLock<u16> = OnceLock::new();
+    *PORT.get_or_init(|| serve(routes().layer(middleware::from_fn(admit))))
+}
+
+/// User and password of the locked registry.
+pub(crate) const USER: &str = "robot:hunter2";
+
+async fn admit(request: Request, next: Next) -> Response {
+    let wanted = format!("Basic {}", STANDARD.encode(USER));
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|given| given.to_str().ok());
+    if given == Some(&wanted) {
+        return next.run(request).await;
+    }
+    let asks = [(header::WWW_AUTHENTICATE, "Basic realm=\"images\"")];
+    (
+        StatusCode::UNAUTHORIZED,
+        asks,
+        r#"{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}"#,
+    )
+        .into_response()
+}
+
+/// Serves on a free port.
+fn serve(routes: Router) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            axum::serve(listener, routes).await.unwrap();
         });
-        port
-    })
+    });
+    port
 }
 
 /// The blobs by digest, and the manifests by the names of images.
+#[derive(Default)]
 struct Blobs {
     by_digest: HashMap<String, (&'static str, Bytes)>,
+    /// The digests of manifests by the last part of an image's name.
     manifests: HashMap<String, String>,
+    /// The digest of the layer that arrives slowly.
     slow: String,
 }
+
+/// The parts of the server share this.
+type Shared = Arc<Mutex<Blobs>>;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 fn routes() -> Router {
-    let mut blobs = Blobs { by_digest: HashMap::new(), manifests: HashMap::new(), slow: String::new() };
-    for name in [QUICK, PLAIN, SLOW] {
-        let layer = blobs.add_image(name);
-        if name == SLOW {
-            blobs.slow = layer;
-        }
-    }
     Router::new()
         .route("/v2/", get(|| async { "{}" }))
-        .route("/v2/{name}/manifests/{reference}", get(manifest))
-        .route("/v2/{name}/blobs/{digest}", get(blob))
-        .with_state(Arc::new(blobs))
+        .route("/v2/{*path}", get(answer))
+        .with_state(images().clone())
+}
+
+fn images() -> &'static Shared {
+    static IMAGES: OnceLock<Shared> = OnceLock::new();
+    IMAGES.get_or_init(Shared::default)
 }
 
 impl Blobs {
@@ -96,25 +141,65 @@ impl Blobs {
         descriptor
     }
 
-    /// Adds an image of busybox with a file. Returns the digest of the file's layer.
-    fn add_image(&mut self, name: &str) -> String {
-        let layers = [self.add(LAYER, engine::busybox_archive()), self.add(LAYER, own_layer(name))];
-        let digests = layers.each_ref().map(|layer| layer["digest"].as_str().unwrap().to_owned());
+    /// The digest of an image's manifest, which is made with the first question; `None` if there is no such image.
+    fn manifest(&mut self, name: &str) -> Option<String> {
+        if let Some(known) = self.manifests.get(name) {
+            return Some(known.clone());
+        }
+        let Contents { layers, settings } = Contents::of(name)?;
+        let layers: Vec<_> = layers.into_iter().map(|layer| self.add(LAYER, layer)).collect();
+        let digests: Vec<_> = layers.iter().map(|layer| layer["digest"].clone()).collect();
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
             "aarch64" => "arm64",
             other => other,
         };
         let config = json!({
-            "architecture": architecture, "os": "linux", "config": {"Env": ["PATH=/bin"]},
+            "architecture": architecture, "os": "linux", "config": settings,
             "rootfs": {"type": "layers", "diff_ids": digests},
         });
         let config = self.add(CONFIG, config.to_string().into());
         let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers});
         let manifest = self.add(MANIFEST, manifest.to_string().into());
-        self.manifests.insert(name.to_owned(), manifest["digest"].as_str().unwrap().to_owned());
-        let [_, own] = digests;
-        own
+        if name == SLOW {
+            self.slow = digests.last().and_then(Value::as_str).unwrap().to_owned();
+        }
+        let digest = manifest["digest"].as_str().unwrap().to_owned();
+        self.manifests.insert(name.to_owned(), digest.clone());
+        Some(digest)
+    }
+}
+
+/// What an image has.
+struct Contents {
+    layers: Vec<Vec<u8>>,
+    settings: Value,
+}
+
+impl Contents {
+    /// Those of the image with this last part of its name, whatever its registry and its tag are.
+    fn of(name: &str) -> Option<Self> {
+        let mut settings = json!({"Env": ["PATH=/bin"]});
+        let own = match name {
+            "busybox" | "alpine" => None,
+            "bash" => Some(programs::bash()),
+            "python" => Some(programs::python()),
+            // What Perl computes depends on its release.
+            "perl" => Some(programs::script("bin/perl", "echo perl \"$@\"")),
+            "report" => {
+                settings = json!({
+                    "Env": ["PATH=/bin"], "Entrypoint": ["/bin/report"], "Cmd": ["nothing"], "User": "1000",
+                    "WorkingDir": "/srv",
+                });
+                Some(programs::script("bin/report", "echo \"report of $*, by $(id -u) in $(pwd)\""))
+            }
+            QUICK | PLAIN | SLOW => Some(own_layer(name)),
+            _ => return None,
+        };
+        Some(Self {
+            layers: [Some(engine::busybox_archive()), own].into_iter().flatten().collect(),
+            settings,
+        })
     }
 }
 
@@ -134,28 +219,31 @@ fn own_layer(name: &str) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-async fn manifest(
-    State(blobs): State<Arc<Blobs>>,
-    Path((name, reference)): Path<(String, String)>,
-) -> Response {
-    let digest = blobs.manifests.get(&name).filter(|_| reference == "1").unwrap_or(&reference);
-    served(&blobs, digest, false)
-}
-
-async fn blob(State(blobs): State<Arc<Blobs>>, Path((_, digest)): Path<(String, String)>) -> Response {
-    served(&blobs, &digest, digest == blobs.slow)
-}
-
-fn served(blobs: &Blobs, digest: &str, is_slow: bool) -> Response {
-    let Some((media_type, bytes)) = blobs.by_digest.get(digest) else {
+/// Answers with a manifest, `NAME/manifests/REFERENCE`, or another blob, `NAME/blobs/DIGEST`.
+async fn answer(State(blobs): State<Shared>, Path(path): Path<String>) -> Response {
+    // Making an image takes a while, and the tests have nothing else to do meanwhile.
+    let mut blobs = blobs.lock().unwrap();
+    let mut parts = path.rsplitn(3, '/');
+    let [Some(reference), Some(kind), Some(name)] = [parts.next(), parts.next(), parts.next()] else {
         return StatusCode::NOT_FOUND.into_response();
     };
+    let is_tag = kind == "manifests" && !reference.contains(':');
+    let digest = match is_tag {
+        true => blobs.manifest(name.rsplit('/').next().unwrap_or_default()),
+        false => Some(reference.to_owned()),
+    };
+    let found = digest.and_then(|digest| {
+        let (media_type, bytes) = blobs.by_digest.get(&digest)?.clone();
+        Some((digest, media_type, bytes))
+    });
+    let Some((digest, media_type, bytes)) = found else { return StatusCode::NOT_FOUND.into_response() };
+    let is_slow = digest == blobs.slow;
     let headers = [
-        (header::CONTENT_TYPE, (*media_type).to_owned()),
+        (header::CONTENT_TYPE, media_type.to_owned()),
         (header::CONTENT_LENGTH, bytes.len().to_string()),
-        (header::HeaderName::from_static("docker-content-digest"), digest.to_owned()),
+        (header::HeaderName::from_static("docker-content-digest"), digest),
     ];
-    let body = if is_slow { slowly(bytes.clone()) } else { Body::from(bytes.clone()) };
+    let body = if is_slow { slowly(bytes) } else { Body::from(bytes) };
     (headers, body).into_response()
 }
 

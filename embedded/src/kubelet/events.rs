@@ -79,11 +79,14 @@ impl Events {
     }
 
     async fn publish(&self, type_: EventType, reference: ObjectReference, reason: &str, note: &str) {
+        // Of Events with one reason and one action only the first is kept, such as that an image could not be pulled: what a
+        // container waits for therefore is another action.
+        let waits_for = note.strip_prefix("Error: ").filter(|cause| !cause.contains(' '));
         let event = Event {
             type_,
             reason: reason.into(),
             note: Some(note.into()),
-            action: reason.into(),
+            action: waits_for.unwrap_or(reason).into(),
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, &reference).await {

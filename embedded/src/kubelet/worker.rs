@@ -33,8 +33,8 @@ use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::workspace::Workspace;
 use super::{
-    KubeletMode, attend, images, pod_names, refusals, reporter, runtime, service_account, token_renewal,
-    volumes,
+    KubeletMode, attend, evictions, images, pod_names, refusals, reporter, runtime, service_account,
+    token_renewal, volumes,
 };
 use crate::pod_entrance::PodEntrance;
 use crate::restarts::Restarts;
@@ -42,6 +42,10 @@ use crate::time::from_now;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// Reason of a pod that takes more of the node than it may.
+const EVICTED: &str = "Evicted";
+/// Grace period of an evicted pod.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Interval between checks for a ConfigMap, Secret or key that a container waits for.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -233,14 +237,19 @@ impl Worker {
         self.apply_order(order);
         let containers = self.run_containers();
         let deadline = self.deadline();
-        tokio::pin!(containers, deadline);
-        let mut exceeded = false;
+        let outgrown = evictions::outgrown(&self.pod.spec, &self.folder);
+        tokio::pin!(containers, deadline, outgrown);
+        let (mut exceeded, mut evicted) = (false, false);
         loop {
             tokio::select! {
                 () = &mut containers => break,
                 () = &mut deadline, if !exceeded => {
                     exceeded = true;
                     self.fail("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
+                }
+                why = &mut outgrown, if !evicted => {
+                    evicted = true;
+                    self.evict(why).await;
                 }
                 Ok(()) = wanted.changed() => {
                     let order = *wanted.borrow_and_update();
@@ -278,9 +287,20 @@ impl Worker {
 
     /// Fails the pod as a whole and stops its containers.
     fn fail(&self, reason: &str, message: impl Into<String>) {
-        let failure = Failure { reason: reason.into(), message: message.into() };
+        self.fail_within(self.pod.spec.grace(), reason, message.into());
+    }
+
+    /// Fails the pod as a whole, and stops its containers in this time.
+    fn fail_within(&self, grace: Duration, reason: &str, message: String) {
+        let failure = Failure { reason: reason.into(), message };
         self.record.send_modify(|record| record.fail(failure));
-        self.stop.request(self.pod.spec.grace());
+        self.stop.request(grace);
+    }
+
+    /// Evicts the pod for what it takes of the node.
+    async fn evict(&self, why: String) {
+        self.context.events.warn(&self.key, EVICTED, &why).await;
+        self.fail_within(EVICTION_GRACE, EVICTED, why);
     }
 
     async fn run_containers(self: &Arc<Self>) {

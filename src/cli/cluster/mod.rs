@@ -211,7 +211,12 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     }
     match broken {
         None => Ok(ExitCode::SUCCESS),
-        Some(why) => Err(Failure::CouldNotRun(anyhow::anyhow!("--data-dir: {why}"))),
+        Some(why) => {
+            let directory = args.data_dir.unwrap_or_default();
+            let directory = directory.display();
+            let next = "make room there, or mend the disk, and start again: what was acknowledged is kept";
+            Err(Failure::CouldNotRun(anyhow::anyhow!("--data-dir {directory}: {why}; {next}")))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
 use crate::job::state::{Changed, Created, JobState};
-use crate::job::status::{ConditionKind, Uncounted};
+use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 
 fn started(mut job: Job) -> Job {
     job.status.start_time = Some(at(100));
@@ -538,6 +538,29 @@ fn a_suspended_job_removes_its_pods_and_clears_its_start_time() {
     let write = plan.status.unwrap();
     assert_eq!(write.status.start_time, Some(at(300)), "the start time is set again");
     assert_eq!(&*write.events[0].reason, "Resumed");
+}
+
+#[test]
+fn a_job_whose_pods_end_before_its_resume_is_written_was_resumed_all_the_same() {
+    let mut suspended = with(job(Completion::Count(1), 1), |spec| spec.suspend = true);
+    suspended.status = reconcile(&state(suspended.clone(), []), at(160)).status.unwrap().status;
+    let resumed = with(suspended, |spec| spec.suspend = false);
+    let mut state = warm(resumed.clone(), []);
+    let plan = Plan { status: None, ..reconcile(&state, at(170)) };
+    state.begin(&plan, at(170));
+    let pod = ended(at_ordinal("done", 0), Phase::Succeeded, 171);
+    state.created(plan.creates[0].place, Created::Pod(Box::new(pod)), at(171));
+    let write = reconcile(&state, at(180)).status.unwrap();
+    let condition = write.status.condition(ConditionKind::Suspended).unwrap();
+    assert_eq!((condition.status, &*condition.reason), (ConditionStatus::False, "JobResumed"));
+    assert_eq!(write.status.start_time, Some(at(170)));
+    assert_eq!(&*write.events[0].reason, "Resumed");
+
+    // As with the built-in controller, one that has nothing to do ends as it is.
+    let mut done = resumed;
+    done.status.succeeded = 1;
+    let status = reconcile(&self::state(done, []), at(170)).status.unwrap().status;
+    assert!(status.holding(ConditionKind::Suspended).is_some());
 }
 
 /// No status is written for the start time alone.

@@ -15,16 +15,21 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::super::logs::LogWriter;
 use super::super::process::Exit;
 use super::super::stop::StopSignal;
+use super::patience::Patience;
 use super::{Engine, Inside, Recipe, is_absent, said};
 
-/// Time to wait for more output of a container that has ended.
-const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// How often the output of a container is asked for again when it has broken off.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// Time to wait for more output of a container that has ended: an engine on a busy machine is late with it.
+const OUTPUT_GRACE: Duration = Duration::from_secs(10);
 /// Bytes after which a line is copied though it goes on.
 const LONGEST_LINE: usize = 16 << 10;
 /// How often SIGKILL is sent to a container that goes on.
 const KILLED_AGAIN: Duration = Duration::from_secs(5);
 /// How often one after the other an engine may not answer a signal.
 const MOST_UNHEARD: u32 = 4;
+/// The beginning of a time in the place of none.
+const YEAR_ONE: &str = "0001-";
 /// The number of SIGKILL.
 const KILL: i32 = 9;
 
@@ -82,15 +87,22 @@ impl Engine {
     pub(super) async fn create(&self, recipe: &Recipe) -> Result<Container, Error> {
         let named = CreateContainerOptionsBuilder::default().name(&recipe.name).build();
         let create = || self.0.docker.create_container(Some(named.clone()), recipe.body.clone());
-        let made = match create().await {
-            // A run that was cut off has left it.
-            Err(Error::DockerResponseServerError { status_code: 409 | 500, message })
-                if message.contains("already in use") =>
-            {
-                self.remove(&recipe.name).await;
-                create().await?
+        let (mut patience, mut is_freed) = (Patience::new("make a container"), false);
+        let made = loop {
+            match create().await {
+                Ok(made) => break made,
+                // A run, or an attempt without an answer, has left it.
+                Err(Error::DockerResponseServerError { status_code: 409 | 500, message })
+                    if message.contains("already in use") && !is_freed =>
+                {
+                    self.remove(&recipe.name).await;
+                    is_freed = true;
+                }
+                Err(error) => {
+                    patience.after(error).await?;
+                    is_freed = false;
+                }
             }
-            made => made?,
         };
         Ok(Container { engine: self.clone(), id: made.id, stop_signal: recipe.stop_signal.clone() })
     }
@@ -119,11 +131,35 @@ impl Container {
 
     /// Starts it. The output is followed from before that, so that none is lost.
     pub(super) async fn begin(&self) -> Result<Output, Error> {
+        let (mut patience, mut may_run) = (Patience::new("start a container"), false);
+        loop {
+            match self.try_to_begin(may_run).await {
+                Ok(output) => return Ok(output),
+                Err(error) => patience.after(error).await?,
+            }
+            may_run = true;
+        }
+    }
+
+    /// Starts it, unless an attempt without an answer has started it: it runs once.
+    async fn try_to_begin(&self, may_run: bool) -> Result<Output, Error> {
+        if may_run && self.has_started().await? {
+            return Ok(self.attach().await.unwrap_or_else(|_| futures::stream::empty().boxed()));
+        }
+        let output = self.attach().await?;
+        self.engine.0.docker.start_container(&self.id, None).await?;
+        Ok(output)
+    }
+
+    /// Its output from now on.
+    async fn attach(&self) -> Result<Output, Error> {
         let all = AttachContainerOptionsBuilder::default().stdout(true).stderr(true).stream(true).build();
-        let docker = &self.engine.0.docker;
-        let attached = docker.attach_container(&self.id, Some(all)).await?;
-        docker.start_container(&self.id, None).await?;
-        Ok(attached.output)
+        Ok(self.engine.0.docker.attach_container(&self.id, Some(all)).await?.output)
+    }
+
+    async fn has_started(&self) -> Result<bool, Error> {
+        let found = self.engine.inspect_container(&self.id).await?;
+        Ok(is_time(found.state.and_then(|state| state.started_at)))
     }
 
     /// Waits for its end and copies its output. Stops it when the signal arrives, and removes it.
@@ -138,6 +174,8 @@ impl Container {
         let (mut printed, mut terminating, mut killed, mut unheard) = (true, false, false, 0);
         let mut again = interval(KILLED_AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut attaching = interval(ASKED_AGAIN);
+        attaching.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
             let signal = tokio::select! {
                 // One that prints without end is stopped like any other, and what it has printed is copied before it is gone.
@@ -155,6 +193,14 @@ impl Container {
                 }
                 piece = output.next(), if printed => {
                     printed = lines.take(piece, log).await;
+                    attaching.reset();
+                    continue;
+                }
+                // It goes on without its output if the engine is restarted.
+                _ = attaching.tick(), if !printed => {
+                    if let Ok(Ok(more)) = timeout(KILLED_AGAIN, self.attach()).await {
+                        (output, printed) = (more, true);
+                    }
                     continue;
                 }
                 code = &mut ended => break code,
@@ -186,19 +232,37 @@ impl Container {
     async fn ended(&self) -> i64 {
         let mut pause = Duration::from_millis(100);
         loop {
-            match self.engine.0.waiting.wait_container(&self.id, None).try_next().await {
-                Ok(Some(answer)) => return answer.status_code,
-                Err(Error::DockerContainerWaitError { code, .. }) => return code,
+            let answer = match self.engine.0.waiting.wait_container(&self.id, None).try_next().await {
+                Ok(answer) => answer.map(|answer| answer.status_code),
+                Err(Error::DockerContainerWaitError { code, .. }) => Some(code),
                 // Somebody else has removed it.
                 Err(error) if is_absent(&error) => return i64::from(128 + KILL),
-                Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(container = self.id, error = said(&error), "a container is not waited for")
+                    tracing::warn!(
+                        container = self.id,
+                        error = said(&error),
+                        "a container is not waited for"
+                    );
+                    None
                 }
+            };
+            // Podman answers -1 if it is asked before it has noted the code.
+            let code = match answer {
+                Some(..0) => self.exit_code().await,
+                answer => answer,
+            };
+            if let Some(code) = code {
+                return code;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(5));
         }
+    }
+
+    /// The exit code that the engine keeps, if the container has ended.
+    async fn exit_code(&self) -> Option<i64> {
+        let state = self.engine.inspect_container(&self.id).await.ok()?.state?;
+        state.exit_code.filter(|_| state.running != Some(true) && is_time(state.finished_at))
     }
 
     /// Sends a signal. Returns whether the engine has heard it.
@@ -213,7 +277,7 @@ impl Container {
     }
 
     async fn ran_out_of_memory(&self) -> bool {
-        let found = self.engine.0.docker.inspect_container(&self.id, None).await;
+        let found = self.engine.inspect_container(&self.id).await;
         found.is_ok_and(|found| found.state.is_some_and(|state| state.oom_killed == Some(true)))
     }
 
@@ -275,6 +339,11 @@ impl Lines {
             }
         }
     }
+}
+
+/// Whether the engine gives a time, and not one in the place of none.
+fn is_time(given: Option<String>) -> bool {
+    given.is_some_and(|time| !time.is_empty() && !time.starts_with(YEAR_ONE))
 }
 
 /// An exit code above 128 stands for a signal, as a shell and every engine have it.

@@ -10,10 +10,12 @@ mod image;
 mod inside;
 mod layers;
 mod network;
+mod patience;
 mod pause;
 mod ports;
 mod sandbox;
 mod spec;
+mod states;
 mod unpack;
 
 use std::collections::{HashMap, HashSet};
@@ -23,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bollard::query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder};
+use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
@@ -181,9 +183,7 @@ impl Engine {
 
     /// Removes the containers with this label whose owner is such a one.
     async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) {
-        let filters = HashMap::from([("label", vec![label])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let found = match self.0.docker.list_containers(Some(options)).await {
+        let found = match self.labelled(label).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(%error, "containers that may be left were not looked for");
@@ -254,6 +254,19 @@ fn said(error: &bollard::errors::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+/// Whether the engine has not answered: it may have done what it was asked for, or not.
+fn is_unanswered(error: &bollard::errors::Error) -> bool {
+    use bollard::errors::Error;
+    matches!(
+        error,
+        Error::HyperLegacyError { .. }
+            | Error::HyperResponseError { .. }
+            | Error::IOError { .. }
+            | Error::RequestTimeoutError
+            | Error::SocketNotFoundError(_)
+    )
 }
 
 /// Whether there is no such object.

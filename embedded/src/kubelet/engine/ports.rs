@@ -1,15 +1,15 @@
-//! Ports of containers that probes and hooks ask: the engine publishes them on this machine, since its networks may be out of
-//! reach.
+//! Ports of containers that the engine publishes on this machine: those that the pod names (`hostPort`), and those that probes
+//! and hooks ask, since its networks may be out of reach.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bollard::models::{PortBinding, PortMap};
 
-use super::super::action;
 use super::super::pod::{PodSpec, Slot};
+use super::super::{action, host_ports};
 use super::{Engine, said};
 
-/// Where they are published: nobody else reaches this machine there.
+/// Where those are published that only this machine asks.
 const HERE: &str = "127.0.0.1";
 
 /// What the engine is asked to publish for these containers of a pod; `None` if that is nothing.
@@ -21,8 +21,18 @@ pub(super) fn bindings(spec: &PodSpec, slots: impl Iterator<Item = Slot>) -> Opt
     let ports =
         asked.flat_map(|container| action::all(container).filter_map(|action| action.port(container)));
     // The engine chooses a free port.
-    let binding = || Some(vec![PortBinding { host_ip: Some(HERE.into()), host_port: Some(String::new()) }]);
-    let map: HashMap<_, _> = ports.map(|port| (format!("{port}/tcp"), binding())).collect();
+    let binding = || PortBinding { host_ip: Some(HERE.into()), host_port: Some(String::new()) };
+    let asked: BTreeSet<_> = ports.collect();
+    let asked = asked.into_iter().map(|port| (format!("{port}/tcp"), binding()));
+    // A pod that names ports of the machine has a sandbox, so these are asked for once.
+    let named = host_ports::of(spec).into_iter().map(|port| {
+        let binding = PortBinding { host_ip: Some(port.address), host_port: Some(port.number.to_string()) };
+        (format!("{}/{}", port.inside, port.protocol), binding)
+    });
+    let mut map = PortMap::new();
+    for (port, binding) in asked.chain(named) {
+        map.entry(port).or_insert_with(|| Some(Vec::new())).get_or_insert_default().push(binding);
+    }
     (!map.is_empty()).then_some(map)
 }
 
@@ -34,7 +44,7 @@ pub(super) fn exposed(bindings: Option<&PortMap>) -> Option<Vec<String>> {
 impl Engine {
     /// Where the ports of a container are reached on this machine.
     pub(super) async fn published(&self, id: &str) -> BTreeMap<u16, u16> {
-        let found = match self.0.docker.inspect_container(id, None).await {
+        let found = match self.inspect_container(id).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!(
@@ -48,8 +58,10 @@ impl Engine {
         let ports = found.network_settings.and_then(|network| network.ports).unwrap_or_default();
         let published = ports.into_iter().filter_map(|(port, bindings)| {
             let port = port.split('/').next()?.parse().ok()?;
-            let here = bindings?.into_iter().find_map(|binding| binding.host_port?.parse().ok())?;
-            Some((port, here))
+            let bindings = bindings?;
+            let is_here = |binding: &&PortBinding| binding.host_ip.as_deref() == Some(HERE);
+            let binding = bindings.iter().find(is_here).or(bindings.first())?;
+            Some((port, binding.host_port.as_ref()?.parse().ok()?))
         });
         published.collect()
     }

@@ -8,6 +8,7 @@ use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures::TryStreamExt as _;
 
 use super::super::environment::Variables;
+use super::super::host_ports;
 use super::super::pod::{PodKey, PodSpec};
 use super::super::setup::SetupError;
 use super::container::Container;
@@ -104,9 +105,10 @@ impl Engine {
     }
 }
 
-/// Whether containers of the pod run beside each other, or ask for what is known only once the network is there.
+/// Whether containers of the pod run beside each other, or the pod waits for ports of the machine before any of them starts.
 fn is_needed(spec: &PodSpec) -> bool {
     spec.containers.len() > 1
+        || !spec.host_network && !host_ports::of(spec).is_empty()
         || spec.share_process_namespace
         || spec.slots().any(|slot| spec.is_sidecar(slot))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::json;
 
+use super::super::host_ports::HostPort;
 use super::super::pod::PodSpec;
 use super::Amounts;
 use crate::rules::label_selector;
@@ -55,6 +56,8 @@ impl NodeView {
 pub(super) struct Neighbour {
     pub(super) namespace: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// The ports of the machine that it takes.
+    pub(super) host_ports: Vec<HostPort>,
 }
 
 /// Why the node is not for a pod, in the words of Kubernetes' scheduler.
@@ -66,6 +69,8 @@ pub(super) enum Mismatch {
     Taint,
     #[error("node(s) didn't match Pod's node affinity/selector")]
     NodeAffinity,
+    #[error("node(s) didn't have free ports for the requested pod ports")]
+    HostPorts,
     #[error("node(s) didn't match pod affinity rules")]
     PodAffinity,
     #[error("node(s) didn't match pod anti-affinity rules")]
@@ -103,6 +108,11 @@ pub(super) fn check<'a>(
     }
     if !fits_node(spec, node) {
         return Err(Mismatch::NodeAffinity);
+    }
+    let is_taken =
+        |port: &HostPort| all.clone().any(|other| other.host_ports.iter().any(|taken| taken.excludes(port)));
+    if pod.host_ports.iter().any(is_taken) {
+        return Err(Mismatch::HostPorts);
     }
     let is_here = |term: &core::PodAffinityTerm| node.labels.contains_key(&term.topology_key);
     // The first of pods that want to be together has nobody to be with.
@@ -227,9 +237,13 @@ mod tests {
         NodeView::of(&serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap())
     }
 
+    fn neighbour(namespace: &str, labels: BTreeMap<String, String>) -> Neighbour {
+        Neighbour { namespace: namespace.into(), labels, host_ports: Vec::new() }
+    }
+
     fn checked(spec: Value, node: &NodeView) -> Result<(), Mismatch> {
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
-        let pod = Neighbour { namespace: "n".into(), labels: BTreeMap::new() };
+        let pod = neighbour("n", BTreeMap::new());
         check(&spec, &pod, node, std::iter::empty(), std::iter::empty())
     }
 
@@ -289,8 +303,7 @@ mod tests {
     #[test]
     fn pods_want_each_other_or_not() {
         let node = NodeView { labels: [("host".into(), "a".into())].into(), ..NodeView::default() };
-        let pod =
-            |label: &str| Neighbour { namespace: "n".into(), labels: [("is".into(), label.into())].into() };
+        let pod = |label: &str| neighbour("n", [("is".into(), label.into())].into());
         let wants = |kind: &str, label: &str| -> PodSpec {
             let term = json!({"topologyKey": "host", "labelSelector": {"matchLabels": {"is": label}}});
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});

@@ -13,8 +13,11 @@ use jiff::Timestamp;
 pub(super) use self::amounts::Amounts;
 use self::constraints::{Mismatch, Neighbour};
 pub(super) use self::constraints::{NodeView, unmet};
+use super::host_ports;
 use super::pod::{Pod, PodKey, PodSpec};
 
+/// The result of preemption for a pod that others could make room for: nobody is evicted here.
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Number of pods that wait for others to end of which one decision takes note.
 const LOOKED_AT: usize = 1000;
 
@@ -230,7 +233,8 @@ impl Candidate {
         let labels = pod.metadata.labels.clone().unwrap_or_default();
         let mut owners = pod.metadata.owner_references.iter().flatten();
         let owner = owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone());
-        let neighbour = Neighbour { namespace: key.namespace.clone(), labels };
+        let neighbour =
+            Neighbour { namespace: key.namespace.clone(), labels, host_ports: host_ports::of(&pod.spec) };
         Self { key, owner, asked: Amounts::of_pod(&pod.spec), spec: constraints::kept(&pod.spec), neighbour }
     }
 }
@@ -246,6 +250,7 @@ enum Reasons {
 impl Reasons {
     fn message(&self) -> String {
         let (reasons, preemption) = match self {
+            Self::Mismatch(Mismatch::HostPorts) => (vec![Mismatch::HostPorts.to_string()], NO_VICTIMS),
             Self::Mismatch(mismatch) => {
                 (vec![mismatch.to_string()], "Preemption is not helpful for scheduling")
             }
@@ -255,7 +260,7 @@ impl Reasons {
                     name => format!("Insufficient {name}"),
                 };
                 let reasons = names.iter().map(reason).collect();
-                (reasons, "No preemption victims found for incoming pod")
+                (reasons, NO_VICTIMS)
             }
         };
         let reasons: Vec<_> = reasons.iter().map(|reason| format!("1 {reason}")).collect();
@@ -338,6 +343,22 @@ mod tests {
         assert_eq!(scheduler.started(), ["large", "delays-large"]);
         scheduler.leave("large");
         assert_eq!(scheduler.started(), ["too-much-memory"]);
+    }
+
+    #[test]
+    fn a_port_of_the_machine_is_one_pods_at_a_time() {
+        let mut scheduler = Scheduler::with(json!({"cpu": "8", "pods": "500"}));
+        for name in ["first", "second"] {
+            let mut pod = pod(name, json!({}));
+            pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 8080}]);
+            scheduler.add(&pod);
+        }
+        assert_eq!(scheduler.started(), ["first"]);
+        let expected = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. preemption: \
+                        0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+        assert_eq!(scheduler.explain()[0].message, expected);
+        scheduler.leave("first");
+        assert_eq!(scheduler.started(), ["second"]);
     }
 
     #[test]

@@ -117,3 +117,32 @@ fn the_address_of_a_pod_has_two_fields() {
     assert_eq!(status(json!({"podIP": "10.0.0.2", "podIPs": [{"ip": "10.0.0.1"}]})), both("10.0.0.2"));
     assert_eq!(status(json!({})), (Value::Null, Value::Null));
 }
+
+#[test]
+fn a_container_leaves_its_end_if_its_pod_itself_or_one_of_its_rules_starts_it_again() {
+    let with = |exit_code: i32, own: Value, state: Value| {
+        let mut container = json!({"name": "c", "image": "i"});
+        json_patch::merge(&mut container, &own);
+        let mut old = pod(json!({"spec": {"restartPolicy": "Never", "containers": [container]}}));
+        let mut new = old.clone();
+        old["status"]["containerStatuses"] =
+            json!([{"name": "c", "state": {"terminated": {"exitCode": exit_code}}}]);
+        new["status"]["containerStatuses"] = json!([{"name": "c", "state": state}]);
+        PodStrategy.validate_update(Subresource::Status, &old, &new).len()
+    };
+    let rules = |operator: &str| {
+        let rule = json!({"action": "Restart", "exitCodes": {"operator": operator, "values": [42]}});
+        json!({"restartPolicy": "Never", "restartPolicyRules": [rule]})
+    };
+    for (exit_code, own, refused) in [
+        (42, json!({}), 1),
+        (42, rules("In"), 0),
+        (41, rules("In"), 1),
+        (41, rules("NotIn"), 0),
+        (1, json!({"restartPolicy": "OnFailure"}), 0),
+        (0, json!({"restartPolicy": "OnFailure"}), 1),
+        (0, json!({"restartPolicy": "Always"}), 0),
+    ] {
+        assert_eq!(with(exit_code, own.clone(), json!({"running": {}})), refused, "{exit_code} {own}");
+    }
+}

@@ -164,6 +164,24 @@ fn gates(causes: &mut Causes, old: &Value, new: &Value) {
     }
 }
 
+/// Whether a container that ended with this code is started again: by one of its own rules, its own policy, or that of the pod.
+fn restarts(pod_policy: &Value, own: Option<&Value>, exit_code: &Value) -> bool {
+    let matches = |rule: &&Value| {
+        let codes = &rule["exitCodes"];
+        let is_named = list(&codes["values"]).contains(exit_code);
+        codes["operator"] == if is_named { "In" } else { "NotIn" }
+    };
+    let rule = own.and_then(|container| list(&container["restartPolicyRules"]).iter().find(matches));
+    if rule.is_some_and(|rule| rule["action"] == "Restart") {
+        return true;
+    }
+    match own.map_or(pod_policy, |container| &container["restartPolicy"]).as_str() {
+        Some("Always") => true,
+        Some("OnFailure") => *exit_code != 0,
+        _ => false,
+    }
+}
+
 /// A terminated container that is not restarted stays terminated.
 fn status_changes(causes: &mut Causes, old: &Value, new: &Value) {
     let status_path = Path::root("status");
@@ -184,10 +202,13 @@ fn status_changes(causes: &mut Causes, old: &Value, new: &Value) {
             current.entry(&status["name"]).or_default().push(index);
         }
     }
+    let containers = list(&old["spec"]["containers"]).iter();
+    let with_policy = containers.filter(|container| !container["restartPolicy"].is_null());
+    let with_policy: HashMap<_, _> = with_policy.map(|container| (&container["name"], container)).collect();
     for previous in list(&old["status"]["containerStatuses"]) {
         let terminated = &previous["state"]["terminated"];
-        let may_restart = old["spec"]["restartPolicy"] == "OnFailure" && terminated["exitCode"] != 0;
-        if terminated.is_null() || may_restart {
+        let own = with_policy.get(&previous["name"]).copied();
+        if terminated.is_null() || restarts(&old["spec"]["restartPolicy"], own, &terminated["exitCode"]) {
             continue;
         }
         for index in current.get(&previous["name"]).into_iter().flatten() {
