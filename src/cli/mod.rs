@@ -154,10 +154,14 @@ pub fn main() -> ExitCode {
     if let Some(code) = embedded::start_mounted() {
         return code;
     }
-    let command = with_variables(Cli::command()).max_term_width(HELP_WIDTH);
-    // Help is wrapped for people only.
-    let command = if std::io::stdout().is_terminal() { command } else { command.term_width(0) };
-    let parsed = command.try_get_matches();
+    let call = Invocation::of_process();
+    if call == Invocation::PluginCompletion {
+        return completion::answer_kubectl(command());
+    }
+    if let Some(code) = completion::answer(command) {
+        return code;
+    }
+    let parsed = command().bin_name(call.words()).try_get_matches();
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
