@@ -53,6 +53,8 @@ fn an_engine_that_dies_and_comes_back_costs_no_pod() {
     let run = Background::start(&mut run);
     let ran = |index: u32| std::fs::read_to_string(host.path().join(index.to_string())).unwrap_or_default();
     binary::until("three containers run", || (0..3).all(|index| !ran(index).is_empty()));
+    // It dies after it has said that they run.
+    std::thread::sleep(Duration::from_secs(2));
     engine.kill();
     // They end while nobody watches them, and three others wait to be made.
     std::fs::write(host.path().join("go"), "").unwrap();
@@ -80,12 +82,20 @@ fn an_engine_that_dies_and_comes_back_costs_no_pod() {
 fn the_output_of_a_container_goes_on_when_its_engine_comes_back() {
     let Some(mut engine) = engine::Mortal::start("output") else { return };
     let host = shared_folder();
-    let script =
-        "echo begins; touch /host/ran; until test -e /host/go; do sleep 0.1; done; sleep 3; echo ends";
+    let script = "echo begins; until test -e /host/go; do sleep 0.1; done; sleep 3; echo ends";
+    let logs = host.path().join("logs");
     let file = file_of(host.path(), &job("speaker", host.path(), json!({"backoffLimit": 0}), script));
-    let args = ["run", file.to_str().unwrap(), "--runtime", "containers", "--logs"];
+    let args = [
+        "run",
+        file.to_str().unwrap(),
+        "--runtime",
+        "containers",
+        "--logs",
+        "--log-dir",
+        logs.to_str().unwrap(),
+    ];
     let run = Background::start(&mut yardmaster(&engine.address(), &args));
-    binary::until("the container runs", || host.path().join("ran").exists());
+    binary::until("its output is there", || manifests::lines(&logs) == ["begins"]);
     engine.kill();
     engine.restart();
     std::fs::write(host.path().join("go"), "").unwrap();

@@ -215,8 +215,8 @@ fn jobs(found: &Value) -> Vec<&Value> {
     }
 }
 
-/// The lines of all files below a folder.
-fn lines(folder: &Path) -> Vec<String> {
+/// The lines of all logs below a folder.
+pub(crate) fn lines(folder: &Path) -> Vec<String> {
     let files = WalkDir::new(folder).into_iter().filter_map(Result::ok);
     let logs = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
     logs.flat_map(|file| {

@@ -54,7 +54,8 @@ async fn a_probe_asks_the_health_service_of_grpc() {
     health.set_service_status("work", ServingStatus::NotServing).await;
     let end = state(&cluster.ended("asked").await).terminated.unwrap();
     assert_eq!(end.exit_code, 137);
-    let events = cluster.events("asked").await;
+    // Pulled, created, started; both probes fail; killed.
+    let events = cluster.told("asked", 6).await;
     let failed = "Liveness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
     assert!(events.iter().any(|[_, reason, note, _]| reason == "Unhealthy" && note == failed), "{events:?}");
     cluster.stop().await;

@@ -79,19 +79,42 @@ impl Events {
     }
 
     async fn publish(&self, type_: EventType, reference: ObjectReference, reason: &str, note: &str) {
-        // Of Events with one reason and one action only the first is kept, such as that an image could not be pulled: what a
-        // container waits for therefore is another action.
-        let waits_for = note.strip_prefix("Error: ").filter(|cause| !cause.contains(' '));
         let event = Event {
             type_,
             reason: reason.into(),
             note: Some(note.into()),
-            action: waits_for.unwrap_or(reason).into(),
+            action: action(reason, note).into(),
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, &reference).await {
             let pod = reference.name.unwrap_or_default();
             tracing::debug!(pod, %error, "cannot publish an event");
+        }
+    }
+}
+
+/// The action of an Event. Of Events with one reason and one action only the first is kept, so the action tells apart what a
+/// container waits for from why, and one probe from another.
+fn action<'a>(reason: &'a str, note: &'a str) -> &'a str {
+    let first_word = || note.split(' ').next().filter(|_| reason == "Unhealthy");
+    let waits_for = note.strip_prefix("Error: ").filter(|cause| !cause.contains(' '));
+    waits_for.or_else(first_word).unwrap_or(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_with_one_reason_have_actions_of_their_own() {
+        for (reason, note, expected) in [
+            ("Failed", "Failed to pull image \"a\": no route", "Failed"),
+            ("Failed", "Error: ErrImagePull", "ErrImagePull"),
+            ("Failed", "Error: no such file", "Failed"),
+            ("Unhealthy", "Liveness probe failed: timed out after 1 s", "Liveness"),
+            ("Started", "Container started", "Started"),
+        ] {
+            assert_eq!(action(reason, note), expected, "{note}");
         }
     }
 }
