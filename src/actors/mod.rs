@@ -38,7 +38,7 @@ mod job_trace;
 mod labelling;
 mod large_pods;
 mod large_templates;
-mod last_failures;
+pub mod last_failures;
 mod lease_manager;
 mod liveness;
 mod loads;

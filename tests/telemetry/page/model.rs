@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::sync::oneshot;
+use yardmaster::actors::last_failures::LastFailure;
 use yardmaster::actors::overview::{
     GateOverview, HandoverOverview, JobOverview, JobsOverview, Overview, Phase, ReplicaOverview,
     ShardOverview,
@@ -16,6 +17,19 @@ use yardmaster::telemetry::http::{Access, JobQuery, Overviews, bind, page_router
 
 /// Number of shards.
 pub(super) const SHARDS: u32 = 64;
+
+/// The failure of a pod whose author chose the texts.
+fn failure(ended: Timestamp, text: &str) -> LastFailure {
+    LastFailure {
+        pod: text.into(),
+        index: Some(3),
+        node: Some(text.into()),
+        ended,
+        exit_code: Some(1),
+        reason: Some(text.into()),
+        message: Some(text.into()),
+    }
+}
 
 const HOSTILE: &str = "<img src=x onerror=\"window.planted = true\"><script>window.planted = true</script>";
 
@@ -143,6 +157,11 @@ impl State {
             until: (reason == Some("PodBackoff"))
                 .then_some(now + SignedDuration::from_secs(i64::from(20 + mixed(number) % 400))),
             message: message.map(planted),
+            last_failures: if phase == Phase::Failed {
+                vec![failure(now, &planted("out of disk"))]
+            } else {
+                Vec::new()
+            },
         }
     }
 
