@@ -70,7 +70,12 @@ impl Line {
 
     /// The line without spaces at its end.
     pub(super) fn trimmed(mut self) -> Self {
-        self.text.truncate(self.text.trim_end().len());
+        let end = self.text.trim_end().len();
+        self.text.truncate(end);
+        self.painted.retain_mut(|(range, _)| {
+            range.end = range.end.min(end);
+            !range.is_empty()
+        });
         self
     }
 
@@ -113,6 +118,14 @@ mod tests {
         line.push("Failed", Some(Paint::Bad));
         line.push(" 3  ", None);
         line
+    }
+
+    #[test]
+    fn a_part_without_text_at_the_end_has_no_colour() {
+        let mut line = Line::from("train  ");
+        line.push("", Some(Paint::Warning));
+        line.push("  ", Some(Paint::Bad));
+        assert_eq!(line.trimmed().for_terminal(true, 6), "train ");
     }
 
     #[test]

@@ -245,6 +245,28 @@ async fn the_default_roles_collect_the_rules_of_others() {
     server.server.shutdown().await;
 }
 
+/// The deprecated prefix makes a watch of any request, so nothing else may come below it.
+#[tokio::test]
+async fn the_right_to_watch_changes_nothing() {
+    let server = Server::start().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["watch"]}]);
+    server.allow_robot("watches", rules).await;
+    ok(&server.admin, "POST", "/api/v1/namespaces/default/pods", Some(pod("p"))).await;
+    let pods = "/api/v1/watch/namespaces/default/pods";
+    for (method, path) in [
+        ("POST", pods.to_owned()),
+        ("DELETE", pods.to_owned()),
+        ("PUT", format!("{pods}/p")),
+        ("PATCH", format!("{pods}/p")),
+        ("DELETE", format!("{pods}/p")),
+        ("PATCH", format!("{pods}/p/status")),
+    ] {
+        let (code, answer) = send(&server.robot, method, &path, Some(pod("p"))).await;
+        assert_eq!(code, 405, "{method} {path}: {answer}");
+    }
+    server.server.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_change_that_creates_needs_the_right_to_create() {
     let server = Server::start().await;

@@ -17,7 +17,7 @@ fn manifest(tag: &str) -> (String, Value) {
             let indent = &line[..line.len() - line.trim_start().len()];
             let (address, end) = rest.split_once('"').unwrap();
             assert_eq!(end, " .TagName }}");
-            format!("{indent}uri: {address}\n{indent}sha256: {}", "0".repeat(64))
+            format!("{indent}uri: {address}\n{indent}sha256: {}", "a".repeat(64))
         }
         None => line.to_owned(),
     });

@@ -9,6 +9,9 @@ use crate::object::meta;
 use crate::resources::{self, Resource};
 use crate::server::Server;
 
+/// Most rights that a refusal names.
+const SHOWN: usize = 100;
+
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Admits or refuses a role or a binding; `old` is `None` on creation.
@@ -95,11 +98,13 @@ impl RoleWrite<'_> {
             return Ok(());
         }
         let User { name, groups, .. } = self.user;
+        let more = lacking.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
         let groups: Vec<String> = groups.iter().map(|group| format!("{group:?}")).collect();
         self.refuse(&format!(
-            "user {name:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
+            "user {name:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}{more}",
             groups.join(" "),
-            lacking.join("\n")
+            lacking[..lacking.len().min(SHOWN)].join("\n")
         ))
     }
 

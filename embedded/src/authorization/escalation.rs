@@ -4,8 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::rule::Rule;
 
-/// The rights in `wanted` that no rule in `held` covers, in the words of Kubernetes.
+/// Most rights that are compared one by one. A rule gives each of its verbs on each resource of each group: a small object
+/// could ask for billions.
+const MOST: usize = 10_000;
+
+/// The rights in `wanted` that no rule in `held` covers, in the words of Kubernetes. Above [`MOST`] rights, all count as
+/// lacking.
 pub(super) fn lacking(held: &[&Rule], wanted: &[Rule]) -> BTreeSet<String> {
+    if wanted.iter().map(Rule::number_of_rights).fold(0, usize::saturating_add) > MOST {
+        return BTreeSet::from([format!("more than {MOST} rights at once: use wildcards")]);
+    }
     // The verbs of each group, resource and name.
     let mut objects: BTreeMap<(&str, &str, Option<&str>), Vec<&str>> = BTreeMap::new();
     let mut lacking = BTreeSet::new();
@@ -89,6 +97,17 @@ mod tests {
         ] {
             assert_eq!(of(held.clone(), json!([wanted])).len(), 1, "{held} {wanted}");
         }
+    }
+
+    #[test]
+    fn a_product_of_lists_has_a_bound() {
+        let many: Vec<String> = (0..3_000).map(|number| format!("x{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let wanted = json!([rule(&many, &many, &many)]);
+        assert_eq!(
+            of(json!([rule(&["*"], &["*"], &["*"])]), wanted),
+            ["more than 10000 rights at once: use wildcards"]
+        );
     }
 
     #[test]

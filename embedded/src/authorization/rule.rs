@@ -59,6 +59,13 @@ impl Rule {
         }
     }
 
+    /// How many rights the rule gives: a verb on a resource of a group, or on a path.
+    pub(super) fn number_of_rights(&self) -> usize {
+        let lists = [&self.api_groups, &self.resources].map(Vec::len);
+        let objects = lists.into_iter().fold(self.resource_names.len().max(1), usize::saturating_mul);
+        objects.saturating_add(self.non_resource_urls.len()).saturating_mul(self.verbs.len())
+    }
+
     /// The group, resource and name of each object that the rule is about; without a name, it is about all.
     pub(super) fn objects(&self) -> impl Iterator<Item = (&str, &str, Option<&str>)> {
         let names = self.resource_names.iter().map(|name| Some(name.as_str()));

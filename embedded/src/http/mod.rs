@@ -243,6 +243,10 @@ enum Verb {
 impl Verb {
     fn of(method: &Method, path: &ObjectPath, uri: &http::Uri) -> Result<Self, ApiError> {
         let resource = path.resource;
+        // The authorizer takes every request below `/watch/` for a watch.
+        if path.watch_prefix && (method != Method::GET || path.subresource.is_some()) {
+            return Err(ApiError::method_not_allowed());
+        }
         let (verb, name) = match (method, &path.name, path.subresource) {
             (_, _, Some(subresource)) => {
                 return Self::of_subresource(method, subresource);

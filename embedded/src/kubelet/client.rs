@@ -68,8 +68,8 @@ impl PodClient {
     }
 
     /// A ServiceAccount; `None` if there is none, or if it cannot be read.
-    pub(super) async fn account(&self, name: &str) -> Option<core::ServiceAccount> {
-        self.accounts().get_opt(name).await.ok().flatten()
+    pub(super) async fn account(&self, name: &str) -> Result<Option<core::ServiceAccount>, kube::Error> {
+        self.accounts().get_opt(name).await
     }
 
     /// A new token of the pod's account, which ends with the pod.
@@ -113,6 +113,8 @@ impl PodClient {
             let account = self.account(spec.account()).await;
             names.extend(
                 account
+                    .ok()
+                    .flatten()
                     .into_iter()
                     .flat_map(|account| account.image_pull_secrets.unwrap_or_default())
                     .map(|secret| secret.name),

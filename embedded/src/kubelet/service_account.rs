@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::KubeletMode;
 use super::client::PodClient;
@@ -31,8 +31,10 @@ const VOLUME: &str = "kube-api-access";
 pub(super) const PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Seconds of a token, as in Kubernetes.
 const TOKEN_SECONDS: i64 = 3607;
-/// Permissions of the files, as in Kubernetes.
-const MODE: i32 = 0o644;
+/// Permissions of the files in containers, whose users differ, as in Kubernetes.
+const CONTAINER_MODE: i32 = 0o644;
+/// Permissions of the files of processes, which all run as the user of the cluster.
+const PROCESS_MODE: i32 = 0o600;
 /// How long an account counts as it was read: many pods of one account start together.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -48,8 +50,15 @@ impl Accounts {
         if let Some((_, mounts)) = known.get(&key) {
             return *mounts;
         }
+        // An answer is awaited: an account may say that its pods get no token.
+        let account = loop {
+            match client.account(name).await {
+                Ok(account) => break account,
+                Err(_) => sleep(FRESH).await,
+            }
+        };
         // Without the account there is no token, for which the pod then waits.
-        let Some(account) = client.account(name).await else { return true };
+        let Some(account) = account else { return true };
         let mounts = account.automount_service_account_token.unwrap_or(true);
         known.insert(key, (Instant::now(), mounts));
         mounts
@@ -74,12 +83,13 @@ pub(super) async fn give(context: &Context, client: &PodClient, pod: Arc<Pod>) -
         return pod;
     }
     let mut pod = Arc::unwrap_or_clone(pod);
-    mount(&mut pod.spec);
+    let mode = if matches!(context.mode, KubeletMode::Containers(_)) { CONTAINER_MODE } else { PROCESS_MODE };
+    mount(&mut pod.spec, mode);
     Arc::new(pod)
 }
 
 /// Adds the volume, and mounts it in the containers that mount nothing else at its path.
-fn mount(spec: &mut PodSpec) {
+fn mount(spec: &mut PodSpec, mode: i32) {
     let lacks_it =
         |container: &&mut Container| container.volume_mounts.iter().all(|one| one.mount_path != PATH);
     let is_free = |name: &str| spec.volumes.iter().all(|volume| volume.name != name);
@@ -98,11 +108,11 @@ fn mount(spec: &mut PodSpec) {
         mounts += 1;
     }
     if mounts > 0 {
-        spec.volumes.push(volume(name));
+        spec.volumes.push(volume(name, mode));
     }
 }
 
-fn volume(name: String) -> Volume {
+fn volume(name: String, mode: i32) -> Volume {
     let token = core::ServiceAccountTokenProjection {
         path: "token".into(),
         expiration_seconds: Some(TOKEN_SECONDS),
@@ -127,7 +137,7 @@ fn volume(name: String) -> Volume {
             ..core::VolumeProjection::default()
         },
     ];
-    let projected = core::ProjectedVolumeSource { default_mode: Some(MODE), sources: Some(sources) };
+    let projected = core::ProjectedVolumeSource { default_mode: Some(mode), sources: Some(sources) };
     Volume { name, projected: Some(projected), ..Volume::default() }
 }
 
@@ -177,7 +187,7 @@ mod tests {
     /// The volumes of a pod with access, and the volumes that its containers mount at the path.
     fn mounted(spec: Value) -> (Vec<String>, Vec<Option<String>>) {
         let mut spec: PodSpec = serde_json::from_value(spec).unwrap();
-        mount(&mut spec);
+        mount(&mut spec, CONTAINER_MODE);
         let of_path = |container: &Container| {
             let mut mounts = container.volume_mounts.iter();
             mounts.find(|mount| mount.mount_path == PATH).map(|mount| mount.name.clone())

@@ -150,7 +150,7 @@ mod tests {
         cursor.page_down();
         assert_eq!(marked(&mut cursor), ("j21".to_owned(), 1));
         cursor.page_up();
-        assert_eq!(marked(&mut cursor), ("j20".to_owned(), 9));
+        assert_eq!(marked(&mut cursor), ("j19".to_owned(), 9));
         cursor.end();
         assert_eq!(marked(&mut cursor), ("j29".to_owned(), 9));
         cursor.home();
@@ -181,7 +181,9 @@ mod tests {
             assert_eq!(cursor.fit(0, 4), line);
             cursor.down();
         }
-        (0..3).for_each(|_| cursor.up());
-        assert_eq!(cursor.fit(0, 4), 0);
+        for line in (0..=3).rev() {
+            assert_eq!(cursor.fit(0, 4), line);
+            cursor.up();
+        }
     }
 }

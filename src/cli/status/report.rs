@@ -243,7 +243,10 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
         let page = std::fs::read_to_string(page).unwrap();
         let section = page.split("\n### ").find(|section| section.starts_with("Fields of status")).unwrap();
-        let fields = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let fields = section
+            .lines()
+            .take_while(|line| !line.starts_with("## "))
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next());
         let documented: BTreeSet<_> = fields.map(str::to_owned).collect();
         assert_eq!(documented, written);
     }

@@ -389,7 +389,7 @@ mod tests {
         let lines = frame(&mut view, &latest, (80, 30));
         assert!(lines[0].ends_with("n/run-20") && lines[1].starts_with("Job:"), "{lines:#?}");
         press(&mut view, &[KeyCode::End]);
-        assert!(!frame(&mut view, &latest, SIZE)[1].starts_with("Job:"));
+        assert!(!frame(&mut view, &latest, (80, 6))[1].starts_with("Job:"));
         assert_eq!(press(&mut view, &[KeyCode::Esc]), Flow::Stay);
         assert_eq!(view.opened(), None);
         assert_eq!(marked(&mut view, &latest), at(10, "run-20"));

@@ -44,9 +44,9 @@ fn totals(history: &RateHistory) -> String {
     let rates = history.rates().map(|rates| {
         let ended = rates.succeeded + rates.failed;
         let (created, failed) = (rates.created, rates.failed);
-        format!("  {created:.1}/s created  {ended:.1}/s ended  {failed:.1}/s failed")
+        format!(", {created:.1}/s created, {ended:.1}/s ended, {failed:.1}/s failed")
     });
-    format!("{time}  {unfinished} unfinished Jobs  {active} active pods{}", rates.unwrap_or_default())
+    format!("{time}, {unfinished} unfinished Jobs, {active} active pods{}", rates.unwrap_or_default())
 }
 
 /// The Jobs that will take longest. Jobs without a success since their start come first: their time is unknown.
@@ -167,7 +167,7 @@ mod tests {
     fn the_slowest_jobs_the_failing_ones_and_bad_nodes_come_first() {
         let lines = shown(None);
         let total =
-            "00:00:20 UTC  4 unfinished Jobs  6 active pods  7.0/s created  7.0/s ended  1.0/s failed";
+            "00:00:20 UTC, 4 unfinished Jobs, 6 active pods, 7.0/s created, 7.0/s ended, 1.0/s failed";
         assert_eq!(lines[0], total);
         let below = |header: &str| {
             let header =
