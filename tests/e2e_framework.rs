@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use yardmaster::actors::{Controller, ControllerConfig};
 use yardmaster::sharding::ShardCount;
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, Mounting};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 use self::binary::PATIENCE;
@@ -88,4 +88,15 @@ async fn the_e2e_framework_finds_what_it_asks_for() {
 #[test]
 fn what_the_e2e_tests_of_jobs_ask_of_a_cluster_of_processes_is_so() {
     conversation::play(Runtime::Processes, |_| {});
+}
+
+#[tokio::test]
+async fn what_the_e2e_tests_of_jobs_ask_of_a_cluster_of_processes_with_mounts_is_so() {
+    let program = Path::new(env!("CARGO_BIN_EXE_yardmaster"));
+    if let Mounting::ByVariable { why } = Mounting::of_this_host(Some(program)).await {
+        assert!(std::env::var_os("CI").is_none(), "no mounts: {why}");
+        return eprintln!("skipped: {why}");
+    }
+    let played = tokio::task::spawn_blocking(|| conversation::play(Runtime::ProcessesWithMounts, |_| {}));
+    played.await.unwrap();
 }

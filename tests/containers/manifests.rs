@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use walkdir::WalkDir;
+use yardmaster_embedded::kubelet::Mounting;
 
 use super::binary::Background;
 use super::commands::{Ended, yardmaster};
@@ -63,6 +64,8 @@ enum Processes {
     Same,
     /// `run` refuses it, and says this.
     Refused(String),
+    /// The same where processes have mounts. Otherwise, `run` refuses it, and says this.
+    Mounted(String),
     /// It is not run, for this reason.
     Skipped(String),
 }
@@ -113,6 +116,11 @@ macro_rules! must {
 }
 
 impl Row {
+    /// The same manifest where `run` refuses it.
+    fn refused(self, why: String) -> Self {
+        Self { refused: Some(why), waits: None, ..self }
+    }
+
     fn path(&self) -> PathBuf {
         folder().join(format!("{}.yaml", self.file))
     }
@@ -190,6 +198,7 @@ impl Row {
         let as_processes = match &self.processes {
             Processes::Same => "the same".into(),
             Processes::Refused(why) => format!("refused: {why}"),
+            Processes::Mounted(why) => format!("the same with mounts, otherwise refused: {why}"),
             Processes::Skipped(why) => format!("not tried: {why}"),
         };
         [in_containers, as_processes]
@@ -232,14 +241,30 @@ fn each_manifest_ends_in_containers_as_the_table_says() {
     check_all(rows(), address, "containers");
 }
 
-#[test]
-fn each_manifest_ends_as_processes_as_the_table_says() {
-    let rows = rows().into_iter().filter_map(|row| match row.processes.clone() {
-        Processes::Same => Some(row),
-        Processes::Refused(why) => Some(Row { refused: Some(why), waits: None, ..row }),
-        Processes::Skipped(_) => None,
+#[tokio::test]
+async fn each_manifest_ends_as_processes_as_the_table_says() {
+    let program = Path::new(env!("CARGO_BIN_EXE_yardmaster"));
+    let has_mounts = match Mounting::of_this_host(Some(program)).await {
+        Mounting::AtPaths => true,
+        Mounting::ByVariable { why } => {
+            assert!(std::env::var_os("CI").is_none(), "no mounts: {why}");
+            eprintln!("skipped with mounts: {why}");
+            false
+        }
+    };
+    let rows = rows().into_iter().flat_map(|row| match row.processes.clone() {
+        Processes::Same => vec![row],
+        Processes::Refused(why) => vec![row.refused(why)],
+        Processes::Mounted(why) => {
+            let mut without = row.clone().refused(why);
+            without.flags.extend(["--volumes", "variables"].map(String::from));
+            if has_mounts { vec![row, without] } else { vec![without] }
+        }
+        Processes::Skipped(_) => vec![],
     });
-    check_all(rows.collect(), "unix:///nowhere/engine.sock", "processes");
+    let rows: Vec<_> = rows.collect();
+    let checked = tokio::task::spawn_blocking(|| check_all(rows, "unix:///nowhere/engine.sock", "processes"));
+    checked.await.unwrap();
 }
 
 #[test]

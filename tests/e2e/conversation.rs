@@ -25,8 +25,20 @@ const ONLY: &str = "YARDMASTER_CONVERSATIONS";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Containers,
-    /// Volumes that no container uses are left out, since processes have none at their paths.
+    ProcessesWithMounts,
+    /// Volumes that no container uses are left out, since these processes have none at their paths.
     Processes,
+}
+
+impl Runtime {
+    /// Flags of `cluster`.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Containers => &["--runtime", "containers"],
+            Self::ProcessesWithMounts => &["--runtime", "processes", "--volumes", "paths"],
+            Self::Processes => &["--runtime", "processes", "--volumes", "variables"],
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -101,12 +113,8 @@ struct Question {
 pub(crate) fn play(runtime: Runtime, prepare: impl Fn(&mut Command)) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("kubeconfig");
-    let flag = match runtime {
-        Runtime::Containers => "containers",
-        Runtime::Processes => "processes",
-    };
     let mut command = binary::yardmaster();
-    command.args(["cluster", "--runtime", flag, "--write-kubeconfig", config.to_str().unwrap()]);
+    command.args(["cluster", "--write-kubeconfig", config.to_str().unwrap()]).args(runtime.flags());
     prepare(&mut command);
     let mut cluster = Background::start(&mut command);
     let errors = cluster.0.stderr.take().unwrap();
@@ -128,7 +136,7 @@ async fn play_all(runtime: Runtime, kubeconfig: &Path) -> Vec<String> {
     config.proxy_url = None;
     let client = kube::Client::try_from(config).unwrap();
     let only = std::env::var(ONLY).unwrap_or_default();
-    let fits = |test: &&Test| runtime == Runtime::Containers || test.needs.is_none();
+    let fits = |test: &&Test| runtime != Runtime::Processes || test.needs.is_none();
     let tests = script.tests.iter().filter(fits).filter(|test| test.test.contains(&only));
     let played = tests.enumerate().map(|(number, test)| {
         let player = Player {
