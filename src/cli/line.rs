@@ -74,7 +74,7 @@ impl Line {
         self.text.truncate(end);
         self.painted.retain_mut(|(range, _)| {
             range.end = range.end.min(end);
-            !range.is_empty()
+            range.start < range.end
         });
         self
     }
