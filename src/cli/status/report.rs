@@ -243,6 +243,7 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
         let page = std::fs::read_to_string(page).unwrap();
         let section = page.split("\n### ").find(|section| section.starts_with("Fields of status")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
         let fields = section
             .lines()
             .take_while(|line| !line.starts_with("## "))

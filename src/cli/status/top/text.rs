@@ -21,7 +21,8 @@ pub(super) fn lines(
     limit: usize,
     width: Option<usize>,
 ) -> Vec<Line> {
-    let mut lines = vec![clip(&totals(history), width, Shorten::End).into()];
+    let totals = Line::from(totals(history));
+    let mut lines = vec![width.map_or(totals.clone(), |width| totals.shortened(width))];
     if let Some(problem) = problem {
         let mut line = Line::default();
         line.push(&clip(problem, width, Shorten::End), Some(Paint::Warning));
