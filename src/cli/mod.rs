@@ -106,7 +106,6 @@ enum Command {
     /// Print the script that lets a shell complete commands, and the names of Jobs and namespaces.
     Completion(completion::CompletionArgs),
     /// Write the manual pages.
-    #[command(hide = true)]
     Man(man::ManArgs),
     /// Print the version.
     Version,
