@@ -36,9 +36,9 @@ impl JobOption for RestartTogether {
 }
 
 /// `yardmaster.dev/max-restarts`.
-pub(super) struct MaxRestarts;
+pub(super) struct RestartLimit;
 
-impl JobOption for MaxRestarts {
+impl JobOption for RestartLimit {
     const NAME: &'static str = "max-restarts";
     type Value = u32;
     const FORM: Form<u32> = COUNT;

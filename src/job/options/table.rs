@@ -87,7 +87,7 @@ pub const TABLE: &[Row] = &[
     Row::of::<out_of_memory::MemoryContainer>(),
     Row::of::<out_of_memory::MemoryExitCodes>(),
     Row::of::<restart::RestartTogether>(),
-    Row::of::<restart::MaxRestarts>(),
+    Row::of::<restart::RestartLimit>(),
     Row::of::<restart::KeepSucceeded>(),
     Row::of::<waiting_condition::WaitingCondition>(),
 ];

@@ -56,14 +56,14 @@ fn with_containers(overlay: &Overlay, containers: &RawValue) -> Result<Box<RawVa
 
 /// A variable of the template, by its name.
 #[derive(Deserialize)]
-struct Named<'a> {
+struct NamedEntry<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
 }
 
 /// The environment of a container with these variables, except those that it has.
 fn env_with(env: &str, variables: &[Variable]) -> Result<Box<RawValue>, serde_json::Error> {
-    let named: Option<Vec<Named<'_>>> = serde_json::from_str(env)?;
+    let named: Option<Vec<NamedEntry<'_>>> = serde_json::from_str(env)?;
     let named = named.unwrap_or_default();
     let new = variables.iter().filter(|variable| named.iter().all(|given| given.name != variable.name));
     let new = new.map(|variable| to_raw_value(&in_json(variable))).collect::<Result<Vec<_>, _>>()?;
