@@ -56,10 +56,10 @@ pub(super) fn is_last_attempt(state: &JobState) -> Option<bool> {
 
 impl JobState {
     /// Whether the successes of pods wait to be recorded. If the Job is restarted, they have been in vain, and a status cannot
-    /// take them back.
+    /// take them back. A Job that is being deleted restarts no more, and its pods have to be released.
     pub(super) fn holds_successes(&self) -> bool {
         let options = &self.job.options;
-        options.restart_together && !options.restart_keep_succeeded
+        options.restart_together && !options.restart_keep_succeeded && !self.job.deleting
     }
 
     /// Whether the status does not say yet how often the Job was restarted.

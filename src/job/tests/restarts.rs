@@ -237,6 +237,20 @@ fn successes_count_once_all_pods_of_an_attempt_have_succeeded() {
     assert_eq!(status.completed_indexes.to_string(), "0-2");
 }
 
+/// Deletion in the foreground waits for the finalizers of the pods.
+#[test]
+fn a_job_that_is_deleted_records_and_releases_its_successes() {
+    let job = Job { deleting: true, ..together(&[]) };
+    let mut before = state(job.clone(), pods(0, Some(Phase::Succeeded)));
+    let plan = reconcile(&before, at(400));
+    before.begin(&plan, at(400));
+    let written = plan.status.or_else(|| reconcile(&before, at(402)).status).unwrap().status;
+    assert_eq!(written.completed_indexes.to_string(), "0");
+    let recorded = state(Job { status: written, ..job }, pods(0, Some(Phase::Succeeded)));
+    let released = uids(reconcile(&recorded, at(403)).releases.iter().map(|pod| &pod.uid));
+    assert!(released.contains(&"0-0".to_owned()), "{released:?}");
+}
+
 #[test]
 fn after_a_restart_indexes_run_again_unless_their_successes_are_kept() {
     let [succeeded, second, third] = pods(0, Some(Phase::Succeeded));
