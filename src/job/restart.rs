@@ -62,8 +62,11 @@ impl JobState {
         options.restart_together && !options.restart_keep_succeeded && !self.job.deleting
     }
 
-    /// Whether the status does not say yet how often the Job was restarted.
+    /// Whether the status does not say yet how often the Job was restarted. A restart too many fails the Job, and a Job that is
+    /// being deleted restarts no more.
     pub(super) fn has_restarted(&self) -> bool {
-        self.pods.restarts_together() > self.job.status.restarts && !is(Mutant::RestartNotWritten)
+        let restarts = self.pods.restarts_together();
+        let restarts_again = !self.job.deleting && most(self).is_some_and(|most| restarts <= most);
+        restarts_again && restarts > self.job.status.restarts && !is(Mutant::RestartNotWritten)
     }
 }

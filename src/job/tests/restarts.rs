@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::fixture::{at, at_index, but, ended, job, state, uids, with};
+use super::fixture::{at, at_index, at_ms, but, ended, job, state, uids, with};
+use crate::job::limits::Limits;
 use crate::job::lineage::Lineage;
 use crate::job::options::JobOptions;
 use crate::job::plan::{Plan, Wait};
@@ -195,6 +196,23 @@ fn a_restart_too_many_fails_the_job() {
         let plan = reconcile(&state, at(160));
         let reason = fails.then(|| "MaxRestartsExceeded".to_owned());
         assert_eq!(end_reason(&plan), reason, "{attempt} {:?}", state.job.options);
+    }
+}
+
+/// While the failure waits for others, nothing says that the Job restarts.
+#[test]
+fn a_restart_too_many_is_not_announced() {
+    for (most, restarts, events) in [("0", 0, 0), ("1", 1, 1)] {
+        let mut state = JobState::new(together(&[("yardmaster.dev/max-restarts", most)]), Limits::default());
+        pods(0, Some(Phase::Failed)).into_iter().for_each(|pod| _ = state.observe_pod(pod, at(150)));
+        state.pods_listed(&UidSet::default(), 0);
+        let announced = [at_ms(150_000), at_ms(150_900)].map(|now| {
+            let plan = reconcile(&state, now);
+            let announced = plan.status.as_ref().map(|write| (write.status.restarts, write.events.len()));
+            state.begin(&plan, now);
+            announced.unwrap_or_default()
+        });
+        assert_eq!(announced.into_iter().max(), Some((restarts, events)), "{most}");
     }
 }
 
