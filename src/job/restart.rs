@@ -26,13 +26,6 @@ pub(super) fn clears_old_attempt(state: &JobState, now: Timestamp, plan: &mut Pl
     true
 }
 
-/// Whether new pods wait for no back-off: the number of restarts is bounded, and a training Job that waits wastes its nodes. A
-/// Job that names a back-off gets it.
-pub(super) fn has_no_backoff(state: &JobState) -> bool {
-    let options = &state.job.options;
-    options.restart_together && options.backoff_initial.is_none()
-}
-
 /// How often the Job may be restarted, if it restarts together.
 fn most(state: &JobState) -> Option<u32> {
     let options = &state.job.options;

@@ -7,7 +7,7 @@ use crate::job::limits::Limits;
 use crate::job::lineage::Lineage;
 use crate::job::options::JobOptions;
 use crate::job::plan::{Plan, Wait};
-use crate::job::pod::{Carried, ContainerExit, Outcome, Phase, Pod};
+use crate::job::pod::{BackoffRecord, Carried, ContainerExit, Outcome, Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job, PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::job::state::{Changed, JobState};
@@ -73,7 +73,7 @@ fn a_failed_pod_has_all_others_removed_and_the_status_says_so_at_once() {
     assert_eq!(written.events[0].message.as_ref(), "Restarting all pods: restart 1");
 }
 
-/// No back-off delays them, unless the Job names one.
+/// The back-off of the first restart is short, unless the Job names another.
 #[test]
 fn the_pods_of_the_next_attempt_come_once_the_old_ones_have_ended() {
     for (options, expected) in
@@ -178,6 +178,31 @@ fn one_attempt_is_restarted_once() {
     assert_eq!(attempts(&plan)[0], (0, 1));
 }
 
+/// A Job whose pods fail at once would otherwise create pods as fast as the API server lets it.
+#[test]
+fn restarts_in_a_row_wait_longer_and_longer() {
+    let many = [("yardmaster.dev/max-restarts", "999999999")];
+    let failures = |failures| BackoffRecord { failures, last: at(150) };
+    for (before, waits_until) in [(0, 151), (1, 152), (4, 166), (40, 750)] {
+        let carried = |pod: Pod| {
+            but(pod, |pod| {
+                let lineage = Lineage { attempt: before, ..Lineage::default() };
+                let backoff = (before > 0).then(|| failures(before));
+                pod.carried = Some(Box::new(Carried { backoff, lineage }));
+            })
+        };
+        let [first, second, third] = pods(before, Some(Phase::Failed)).map(carried);
+        let mut state = state(together(&many), [second.clone(), third.clone()]);
+        state.observe_pod(ended(second, Phase::Succeeded, 150), at(150));
+        state.observe_pod(first, at(150));
+        state.observe_pod(ended(third, Phase::Failed, 150), at(150));
+        let plan = reconcile(&state, at(150));
+        let expected = (vec![], Some(Wait::PodBackoff(at(waits_until))));
+        assert_eq!((attempts(&plan), plan.waiting), expected, "{before}");
+        assert_eq!(attempts(&reconcile(&state, at(waits_until)))[0], (0, before + 1), "{before}");
+    }
+}
+
 #[test]
 fn a_restart_too_many_fails_the_job() {
     let limit = |most: &[(&str, &str)], backoff_limit| {
@@ -279,7 +304,7 @@ fn after_a_restart_indexes_run_again_unless_their_successes_are_kept() {
     ] {
         let mut state = state(together(options), pods.clone());
         (0..9).for_each(|_| state.slow_start.accepted());
-        let plan = reconcile(&state, at(160));
+        let plan = reconcile(&state, at(161));
         assert_eq!(attempts(&plan), runs, "{options:?}");
         assert_eq!(uids(plan.releases.iter().map(|pod| &pod.uid)), releases, "{options:?}");
     }
