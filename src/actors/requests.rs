@@ -215,13 +215,15 @@ impl Requests {
                     let is_ours = this.is_ours(&pod);
                     this.tell_if_hidden(&pod);
                     let pod = pod.of_job(&this.selector);
-                    if is_ours && pod.selected && pod.tracked && pod.index == new.index() {
+                    // A pod of an earlier attempt would be replaced at once, and the next one likewise.
+                    let is_current = pod.attempt() >= new.attempt();
+                    if is_ours && is_current && pod.selected && pod.tracked && pod.index == new.index() {
                         let name = pod.name.clone();
                         (Created::Pod(Box::new(pod)), RequestEvent::Done(name))
                     } else {
                         // The Job would lose such a pod, and further ones.
-                        let undone =
-                            "a webhook changes the pod's controller, labels, finalizer or completion index";
+                        let undone = "a webhook changes the pod's controller, labels, finalizer, completion index or \
+                                      attempt";
                         (Created::Refused, RequestEvent::Refused(undone.into()))
                     }
                 }

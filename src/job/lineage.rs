@@ -61,7 +61,7 @@ impl Lineage {
             text.split(' ').filter(|_| text.len() <= LONGEST).filter_map(|part| part.split_once('='))
         {
             match part {
-                "attempt" => lineage.attempt = value.parse().ok().filter(|n| *n < u32::MAX).unwrap_or(0),
+                "attempt" => lineage.attempt = Self::read_attempt(value),
                 "nodes" => {
                     value.split(',').filter_map(FailedOn::read).for_each(|node| lineage.add_node(node))
                 }
@@ -72,6 +72,11 @@ impl Lineage {
             }
         }
         lineage
+    }
+
+    /// Reads the number of an attempt; 0 if it is none.
+    pub fn read_attempt(text: &str) -> u32 {
+        text.parse().ok().filter(|number| *number < u32::MAX).unwrap_or(0)
     }
 
     /// Adds what another lineage of the same place says.
@@ -121,10 +126,19 @@ impl Lineage {
     }
 }
 
-/// Whether a text is a name as nodes and containers have it: nothing in it needs escaping.
+/// The longest name that is remembered, in bytes: the longest value of a label.
+const LONGEST_NAME: usize = 63;
+
+/// Whether a text is a name that a container can have, or a node whose name is the value of its label
+/// [`HOSTNAME_LABEL`](super::names::HOSTNAME_LABEL). Nothing in it needs escaping, and a full lineage is shorter than
+/// [`LONGEST`].
 fn is_name(text: &str) -> bool {
-    (1..=253).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    let has_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= LONGEST_NAME
+        && has_end(bytes.first())
+        && has_end(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(byte))
 }
 
 impl FailedOn {
@@ -228,6 +242,34 @@ mod tests {
         (0..200).for_each(|second| lineage.add_node(failed(&format!("n{second}"), 100 + second)));
         assert_eq!(lineage.nodes.len(), MOST_NODES);
         assert!(lineage.nodes.iter().all(|failed| failed.at >= at(250).into()));
+    }
+
+    #[test]
+    fn the_fullest_annotation_is_read() {
+        let name = |number: i64| format!("{}{number:03}", "n".repeat(LONGEST_NAME - 3));
+        let latest = Timestamp::MAX.as_second() - 100;
+        let mut full = Lineage { attempt: u32::MAX - 1, ..Lineage::default() };
+        (0..100).for_each(|number| full.add_node(failed(&name(number), latest + number)));
+        (0..100).for_each(|number| full.add_raise(Raise::new(&name(number), MOST_RAISES).unwrap()));
+        let text = full.to_string();
+        assert!(text.len() <= LONGEST, "{}", text.len());
+        assert_eq!(Lineage::read(&text), full);
+    }
+
+    /// An API server refuses a pod whose affinity names another.
+    #[test]
+    fn only_nodes_with_the_name_of_a_label_are_remembered() {
+        for (node, remembered) in [
+            (&*"n".repeat(63), true),
+            (&*"n".repeat(64), false),
+            ("ip-10-0-0-1.eu.internal", true),
+            ("-a", false),
+            ("a.", false),
+            ("", false),
+            ("a b", false),
+        ] {
+            assert_eq!(FailedOn::new(node.into(), at(1).into()).is_some(), remembered, "{node}");
+        }
     }
 
     fn lineages() -> impl Strategy<Value = Lineage> {

@@ -76,9 +76,7 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
     }
     let streak = state.streak_now(now);
     let per_index = state.job.spec.per_index.is_some();
-    let waits = !restart::has_no_backoff(state);
-    if let Some(at) =
-        streak.filter(|_| waits && !per_index).map(|s| state.backoff().after(s.last, s.failures))
+    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().after(s.last, s.failures))
         && at > now
     {
         plan.waiting = Some(Wait::PodBackoff(at));
@@ -91,7 +89,7 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
     let latest = after(now, state.backoff().max.saturating_add(AGREE));
     for number in state.pods.free_places().take(missing) {
         let held = state.pods.held_at(number);
-        if let Some(at) = held.map(|held| held.ready_at).filter(|at| waits && *at > now && *at <= latest) {
+        if let Some(at) = held.map(|held| held.ready_at).filter(|at| *at > now && *at <= latest) {
             next_index_ready = Some(next_index_ready.map_or(at, |earlier| earlier.min(at)));
         } else if plan.creates.len() < room {
             plan.creates.push(NewPod {

@@ -142,6 +142,11 @@ impl PodManifest {
         self.new.behind
     }
 
+    /// The attempt that it belongs to, if the pods of the Job restart together; 0 of other Jobs.
+    pub fn attempt(&self) -> u32 {
+        self.new.lineage.as_ref().map_or(0, |lineage| lineage.attempt)
+    }
+
     /// The completion index, for an Indexed Job.
     pub fn index(&self) -> Option<u32> {
         self.maker.indexed.then_some(self.new.place.number)

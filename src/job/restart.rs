@@ -26,13 +26,6 @@ pub(super) fn clears_old_attempt(state: &JobState, now: Timestamp, plan: &mut Pl
     true
 }
 
-/// Whether new pods wait for no back-off: the number of restarts is bounded, and a training Job that waits wastes its nodes. A
-/// Job that names a back-off gets it.
-pub(super) fn has_no_backoff(state: &JobState) -> bool {
-    let options = &state.job.options;
-    options.restart_together && options.backoff_initial.is_none()
-}
-
 /// How often the Job may be restarted, if it restarts together.
 fn most(state: &JobState) -> Option<u32> {
     let options = &state.job.options;
@@ -56,14 +49,17 @@ pub(super) fn is_last_attempt(state: &JobState) -> Option<bool> {
 
 impl JobState {
     /// Whether the successes of pods wait to be recorded. If the Job is restarted, they have been in vain, and a status cannot
-    /// take them back.
+    /// take them back. A Job that is being deleted restarts no more, and its pods have to be released.
     pub(super) fn holds_successes(&self) -> bool {
         let options = &self.job.options;
-        options.restart_together && !options.restart_keep_succeeded
+        options.restart_together && !options.restart_keep_succeeded && !self.job.deleting
     }
 
-    /// Whether the status does not say yet how often the Job was restarted.
+    /// Whether the status does not say yet how often the Job was restarted. A restart too many fails the Job, and a Job that is
+    /// being deleted restarts no more.
     pub(super) fn has_restarted(&self) -> bool {
-        self.pods.restarts_together() > self.job.status.restarts && !is(Mutant::RestartNotWritten)
+        let restarts = self.pods.restarts_together();
+        let restarts_again = !self.job.deleting && most(self).is_some_and(|most| restarts <= most);
+        restarts_again && restarts > self.job.status.restarts && !is(Mutant::RestartNotWritten)
     }
 }

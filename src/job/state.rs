@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use self::answers::Finds;
 pub use self::answers::{Changed, Created};
 use super::adoption::Claimant;
-use super::backoff::extend;
+use super::backoff::{Ended, extend};
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
@@ -354,10 +354,12 @@ impl JobState {
         self.job.options.backoff(self.limits.pod_failure_backoff)
     }
 
-    /// The failures in a row, including pods that have just ended.
+    /// The failures in a row, including pods that have just ended. A success that a restart would make vain ends no row.
     pub(super) fn streak_now(&self, now: Timestamp) -> Option<BackoffRecord> {
         let longest = self.backoff().max;
-        extend(self.streak.map(|streak| streak.believed_at(now, longest)), self.pods.newly_ended())
+        let counts = |ended: &&Ended| ended.failed || !self.holds_successes();
+        let ended: Vec<Ended> = self.pods.newly_ended().iter().filter(counts).copied().collect();
+        extend(self.streak.map(|streak| streak.believed_at(now, longest)), &ended)
     }
 
     /// Whether the Job's pods are scheduled as a gang.

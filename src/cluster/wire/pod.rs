@@ -15,7 +15,7 @@ use super::protobuf::{self, Message as _};
 use crate::job::job_id::JobId;
 use crate::job::lineage::Lineage;
 use crate::job::names::{
-    BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
+    ATTEMPT_LABEL, BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT,
     LINEAGE_ANNOTATION, PLACE_ANNOTATION, SHARD_LABEL,
 };
 use crate::job::pod::{BackoffRecord, Carried, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
@@ -144,6 +144,7 @@ impl PodDecoder {
     fn pod(&self, WirePod { metadata: meta, spec, status }: &WirePod<'_>) -> Result<Pod, DecodeError> {
         let created = meta.created()?;
         let annotation = |key| meta.annotation(key);
+        let attempt = meta.labels.as_ref().and_then(|labels| labels.get(ATTEMPT_LABEL));
         let ready = status.conditions().find(|c| *c.kind == *"Ready");
         let sidecars = spec.sidecars();
         let clues = FinishClues {
@@ -171,7 +172,7 @@ impl PodDecoder {
                 counted: annotation(INDEX_FAILURE_COUNT).map_or(0, parse_failure_count),
                 ignored: annotation(INDEX_IGNORED_FAILURE_COUNT).map_or(0, parse_failure_count),
             },
-            carried: carried(annotation(BACKOFF_ANNOTATION), annotation(LINEAGE_ANNOTATION)),
+            carried: carried(annotation(BACKOFF_ANNOTATION), annotation(LINEAGE_ANNOTATION), attempt),
             scheduled: spec.node_name.as_deref().is_some_and(|node| !node.is_empty()),
             phase,
             ready_since: ready
@@ -208,11 +209,11 @@ fn parse_place(text: &str) -> Option<Place> {
     Some(Place { number: number.parse().ok()?, attempt: attempt.parse().ok()? })
 }
 
-fn carried(backoff: Option<&str>, lineage: Option<&str>) -> Option<Box<Carried>> {
-    let carried = Carried {
-        backoff: backoff.and_then(parse_backoff),
-        lineage: lineage.map(Lineage::read).unwrap_or_default(),
-    };
+/// The facts in these annotations, and in the label of the attempt: a webhook may drop one and keep the other.
+fn carried(backoff: Option<&str>, lineage: Option<&str>, attempt: Option<&str>) -> Option<Box<Carried>> {
+    let mut lineage = lineage.map(Lineage::read).unwrap_or_default();
+    lineage.attempt = lineage.attempt.max(attempt.map_or(0, Lineage::read_attempt));
+    let carried = Carried { backoff: backoff.and_then(parse_backoff), lineage };
     (carried != Carried::default()).then(|| carried.into())
 }
 

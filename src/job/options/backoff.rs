@@ -53,15 +53,14 @@ impl Default for PodBackoff {
 }
 
 impl Options {
-    /// Back-off between failed pods. The longest delay also caps the initial one.
+    /// Back-off between failed pods. The longest delay also caps the initial one. If all pods restart together, the first
+    /// restart is quick: a Job of many nodes that waits wastes them.
     pub fn backoff(&self, controller: PodBackoff) -> Exponential {
         let PodBackoff { default, least } = controller;
         // A Job may always ask for what it would get without asking.
         let least = least.min(default.initial);
         let delay = |asked: Option<Duration>, default| asked.map_or(default, |asked| asked.max(least));
-        Exponential {
-            initial: delay(self.backoff_initial, default.initial),
-            max: delay(self.backoff_max, default.max),
-        }
+        let first = if self.restart_together { least } else { default.initial };
+        Exponential { initial: delay(self.backoff_initial, first), max: delay(self.backoff_max, default.max) }
     }
 }

@@ -134,6 +134,8 @@ fn the_back_off_of_the_job_replaces_the_default() {
     assert_eq!(Options::default().backoff(PodBackoff::default()), default);
     let expected = Exponential { initial: Duration::from_secs(1), max: default.max };
     assert_eq!(own.backoff(PodBackoff::default()), expected);
+    let together = Options { restart_together: true, ..Options::default() };
+    assert_eq!(together.backoff(PodBackoff::default()), expected, "the first restart is quick");
 }
 
 /// Without a floor, an author of Jobs would get a crash loop at the speed of the API server.

@@ -15,6 +15,10 @@ use crate::job::options::JobOptions;
 use crate::job::pod::{Phase, Pod};
 use crate::job::spec::{Completion, Job, JobSpec, PodFailureAction};
 
+/// Places with lessons that are remembered beyond the number of pods. Somebody who creates and deletes pods may claim ever
+/// more places.
+const SPARE_PLACES: usize = 1_024;
+
 /// The lessons of the pods of a set.
 #[derive(Clone, Debug)]
 pub(super) struct Lineages {
@@ -129,6 +133,21 @@ impl PodSet {
         }
     }
 
+    /// Forgets the lessons of some places if there are many more than pods: of places that want no pod any more, and then of
+    /// the last ones, which get pods last.
+    pub(super) fn bound_lessons(&mut self) {
+        let Self { lineages, pods, succeeded, failed, .. } = self;
+        let Some(Lineages { places, .. }) = lineages.as_deref_mut() else { return };
+        let most = pods.len() + SPARE_PLACES;
+        // Twice as many, so that the places are not looked through for each new one.
+        if places.len() > 2 * most {
+            places.retain(|place, _| !succeeded.contains(*place) && !failed.contains(*place));
+            while places.len() > most {
+                places.pop_last();
+            }
+        }
+    }
+
     /// Classifies all pods again if they belong to another attempt than before.
     pub(super) fn follow_attempt(&mut self) {
         let current = self.lineages.as_ref().and_then(|lineages| lineages.current());
@@ -163,5 +182,35 @@ impl PodSet {
         entries
             .filter(|entry| entry.tags.as_ref().is_some_and(|tags| tags.prospect == Prospect::Outdated))
             .map(|entry| &entry.pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::options::PodBackoff;
+    use crate::job::pod::Carried;
+    use crate::job::pod_set::Source;
+    use crate::job::tests::fixture::{at_index, but, job};
+
+    /// Such pods may be anybody's.
+    #[test]
+    fn pods_that_come_and_go_teach_no_more_than_there_is_room_for() {
+        let mut job = job(Completion::Indexed(100_000), 3);
+        job.options = JobOptions::read([("yardmaster.dev/retry-avoid-node", "preferred")]);
+        let mut set = PodSet::new(&job, PodBackoff::default());
+        let mut most = 0;
+        for index in 0..10_000 {
+            let lineage = Lineage::read("nodes=n@5");
+            let pod = but(at_index(&index.to_string(), index, 0), |pod| {
+                pod.carried = Some(Box::new(Carried { backoff: None, lineage }));
+            });
+            let uid = pod.uid.clone();
+            assert!(set.observe(pod, Source::Watch));
+            assert!(set.vanished(&uid));
+            most = most.max(set.lineages.as_ref().map_or(0, |lineages| lineages.places.len()));
+        }
+        assert!((SPARE_PLACES..=2 * (SPARE_PLACES + 1)).contains(&most), "{most}");
+        assert!(set.lineage_at(0, Timestamp::UNIX_EPOCH).is_some(), "the first places get pods first");
     }
 }

@@ -215,6 +215,7 @@ impl PodSet {
             pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
             let news = self.admit(pod, gone_for_good, source);
+            self.bound_lessons();
             self.follow_attempt();
             return news;
         };
@@ -261,6 +262,7 @@ impl PodSet {
         } else if news {
             self.replace(slot, pod);
         }
+        self.bound_lessons();
         self.follow_attempt();
         news
     }

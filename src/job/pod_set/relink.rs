@@ -1,7 +1,7 @@
 //! How a changed pod moves between the queues.
 
 use super::PodSet;
-use super::classify::{InUncounted, Tags, Tracking};
+use super::classify::{InUncounted, Prospect, Tags, Tracking};
 use super::entry::PendingRequest;
 use super::ledger::Termination;
 use super::slots::Slot;
@@ -36,7 +36,8 @@ impl PodSet {
     }
 
     /// Passes the end of a pod to the back-off, once: as newly ended, or as history if it was recorded before
-    /// we saw it. A Job whose end is announced has no back-off.
+    /// we saw it. A Job whose end is announced has no back-off. If all pods restart together, the first failure of an attempt
+    /// is enough: a restart lengthens the back-off once.
     fn note_end(&mut self, slot: Slot, tags: &Tags) {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
         let ended = matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure)
@@ -50,7 +51,7 @@ impl PodSet {
         let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
         if tags.uncounted != InUncounted::No {
             self.history.iter_mut().for_each(|history| history.counted(&entry.pod.uid, ended));
-        } else if self.ledger.is_open {
+        } else if self.ledger.is_open && !(ended.failed && tags.prospect == Prospect::Outdated) {
             self.newly_ended.push(ended);
         }
     }

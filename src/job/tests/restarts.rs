@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::fixture::{at, at_index, but, ended, job, state, uids, with};
+use super::fixture::{at, at_index, at_ms, but, ended, job, state, uids, with};
+use crate::job::limits::Limits;
 use crate::job::lineage::Lineage;
 use crate::job::options::JobOptions;
 use crate::job::plan::{Plan, Wait};
-use crate::job::pod::{Carried, ContainerExit, Outcome, Phase, Pod};
+use crate::job::pod::{BackoffRecord, Carried, ContainerExit, Outcome, Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job, PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::job::state::{Changed, JobState};
@@ -72,7 +73,7 @@ fn a_failed_pod_has_all_others_removed_and_the_status_says_so_at_once() {
     assert_eq!(written.events[0].message.as_ref(), "Restarting all pods: restart 1");
 }
 
-/// No back-off delays them, unless the Job names one.
+/// The back-off of the first restart is short, unless the Job names another.
 #[test]
 fn the_pods_of_the_next_attempt_come_once_the_old_ones_have_ended() {
     for (options, expected) in
@@ -177,6 +178,31 @@ fn one_attempt_is_restarted_once() {
     assert_eq!(attempts(&plan)[0], (0, 1));
 }
 
+/// A Job whose pods fail at once would otherwise create pods as fast as the API server lets it.
+#[test]
+fn restarts_in_a_row_wait_longer_and_longer() {
+    let many = [("yardmaster.dev/max-restarts", "999999999")];
+    let failures = |failures| BackoffRecord { failures, last: at(150) };
+    for (before, waits_until) in [(0, 151), (1, 152), (4, 166), (40, 750)] {
+        let carried = |pod: Pod| {
+            but(pod, |pod| {
+                let lineage = Lineage { attempt: before, ..Lineage::default() };
+                let backoff = (before > 0).then(|| failures(before));
+                pod.carried = Some(Box::new(Carried { backoff, lineage }));
+            })
+        };
+        let [first, second, third] = pods(before, Some(Phase::Failed)).map(carried);
+        let mut state = state(together(&many), [second.clone(), third.clone()]);
+        state.observe_pod(ended(second, Phase::Succeeded, 150), at(150));
+        state.observe_pod(first, at(150));
+        state.observe_pod(ended(third, Phase::Failed, 150), at(150));
+        let plan = reconcile(&state, at(150));
+        let expected = (vec![], Some(Wait::PodBackoff(at(waits_until))));
+        assert_eq!((attempts(&plan), plan.waiting), expected, "{before}");
+        assert_eq!(attempts(&reconcile(&state, at(waits_until)))[0], (0, before + 1), "{before}");
+    }
+}
+
 #[test]
 fn a_restart_too_many_fails_the_job() {
     let limit = |most: &[(&str, &str)], backoff_limit| {
@@ -195,6 +221,23 @@ fn a_restart_too_many_fails_the_job() {
         let plan = reconcile(&state, at(160));
         let reason = fails.then(|| "MaxRestartsExceeded".to_owned());
         assert_eq!(end_reason(&plan), reason, "{attempt} {:?}", state.job.options);
+    }
+}
+
+/// While the failure waits for others, nothing says that the Job restarts.
+#[test]
+fn a_restart_too_many_is_not_announced() {
+    for (most, restarts, events) in [("0", 0, 0), ("1", 1, 1)] {
+        let mut state = JobState::new(together(&[("yardmaster.dev/max-restarts", most)]), Limits::default());
+        pods(0, Some(Phase::Failed)).into_iter().for_each(|pod| _ = state.observe_pod(pod, at(150)));
+        state.pods_listed(&UidSet::default(), 0);
+        let announced = [at_ms(150_000), at_ms(150_900)].map(|now| {
+            let plan = reconcile(&state, now);
+            let announced = plan.status.as_ref().map(|write| (write.status.restarts, write.events.len()));
+            state.begin(&plan, now);
+            announced.unwrap_or_default()
+        });
+        assert_eq!(announced.into_iter().max(), Some((restarts, events)), "{most}");
     }
 }
 
@@ -237,6 +280,20 @@ fn successes_count_once_all_pods_of_an_attempt_have_succeeded() {
     assert_eq!(status.completed_indexes.to_string(), "0-2");
 }
 
+/// Deletion in the foreground waits for the finalizers of the pods.
+#[test]
+fn a_job_that_is_deleted_records_and_releases_its_successes() {
+    let job = Job { deleting: true, ..together(&[]) };
+    let mut before = state(job.clone(), pods(0, Some(Phase::Succeeded)));
+    let plan = reconcile(&before, at(400));
+    before.begin(&plan, at(400));
+    let written = plan.status.or_else(|| reconcile(&before, at(402)).status).unwrap().status;
+    assert_eq!(written.completed_indexes.to_string(), "0");
+    let recorded = state(Job { status: written, ..job }, pods(0, Some(Phase::Succeeded)));
+    let released = uids(reconcile(&recorded, at(403)).releases.iter().map(|pod| &pod.uid));
+    assert!(released.contains(&"0-0".to_owned()), "{released:?}");
+}
+
 #[test]
 fn after_a_restart_indexes_run_again_unless_their_successes_are_kept() {
     let [succeeded, second, third] = pods(0, Some(Phase::Succeeded));
@@ -247,7 +304,7 @@ fn after_a_restart_indexes_run_again_unless_their_successes_are_kept() {
     ] {
         let mut state = state(together(options), pods.clone());
         (0..9).for_each(|_| state.slow_start.accepted());
-        let plan = reconcile(&state, at(160));
+        let plan = reconcile(&state, at(161));
         assert_eq!(attempts(&plan), runs, "{options:?}");
         assert_eq!(uids(plan.releases.iter().map(|pod| &pod.uid)), releases, "{options:?}");
     }

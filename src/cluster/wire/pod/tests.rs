@@ -361,6 +361,20 @@ fn a_running_pod_with_its_labels_and_name_takes_at_most_512_bytes() {
     assert!(size_of::<ObservedPod>() + owned <= 512, "{} + {owned}", size_of::<ObservedPod>());
 }
 
+/// A webhook may drop one of them.
+#[test]
+fn the_attempt_is_read_from_the_annotation_and_the_label() {
+    for (annotation, label, attempt) in
+        [("attempt=4", "", 4), ("", "4", 4), ("attempt=4", "5", 5), ("attempt=x", "-1", 0)]
+    {
+        let pod = json!({"metadata": {
+            "annotations": {"yardmaster.dev/lineage": annotation},
+            "labels": {"yardmaster.dev/attempt": label},
+        }});
+        assert_eq!(observe(pod).pod.attempt(), attempt, "{annotation} {label}");
+    }
+}
+
 /// A pod waits to start until its containers run.
 #[test]
 fn a_pod_is_stalled_while_it_waits_to_start_and_nothing_of_it_works() {
