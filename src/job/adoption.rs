@@ -14,7 +14,7 @@ pub enum ControllerRefMatch {
     None,
 }
 
-/// What a Job may do with pods.
+/// The rights of a Job over pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
     /// Adopt and release them.
@@ -26,7 +26,7 @@ pub enum Claimant {
 }
 
 impl Claimant {
-    /// What a Job that exists may do.
+    /// The rights of a Job that exists.
     pub fn of(job: &Job) -> Self {
         match job.status.finished() {
             Some(_) => Self::Finished,
@@ -39,7 +39,7 @@ impl Claimant {
 /// The fields of a pod that decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedPod {
-    /// What its controller reference names.
+    /// The owner that its controller reference names.
     pub controller: ControllerRefMatch,
     /// The Job's selector selects it.
     pub selected: bool,
@@ -62,10 +62,10 @@ pub enum AdoptionDecision {
     Leave,
 }
 
-/// Decides about a pod. A Job that is being deleted or has finished neither adopts nor releases. A pod that is
-/// being deleted is not adopted. A Job that is finished or being deleted keeps all its pods that still have the
-/// finalizer, in order to remove it: a deletion in the foreground waits for them. Those that it does not select are not
-/// counted ([`Pod::selected`](super::pod::Pod::selected)).
+/// Decides about a pod. A Job that is being deleted or has finished neither adopts nor releases. A pod that
+/// is being deleted is not adopted. A Job that is finished or being deleted keeps all its pods that still
+/// have the finalizer, in order to remove it. A deletion in the foreground waits for them. Pods that it
+/// does not select are not counted ([`Pod::selected`](super::pod::Pod::selected)).
 pub fn claim(pod: ClaimedPod, job: Claimant) -> AdoptionDecision {
     match (pod.controller, pod.selected, job) {
         (ControllerRefMatch::This, true, _) => AdoptionDecision::Keep,

@@ -10,8 +10,9 @@
 //! A UID is counted only once its pod has no finalizer, and a finalizer is removed only once the UID is
 //! recorded. So a crash, a hand-over or a lost reply between two steps does not change the final numbers.
 //!
-//! One pod may be a failure and a success, as in Kubernetes: it was recorded as failed while it was being deleted, and has
-//! succeeded before its finalizer was removed. `failed` counts it, and its success completes its index, or the Job.
+//! As in Kubernetes, a pod may be a failure and a success. It was recorded as failed while it was being
+//! deleted, and has succeeded before its finalizer was removed. `failed` counts it, and its success
+//! completes its index, or the Job.
 
 use std::time::Duration;
 
@@ -111,14 +112,15 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if due <= now { Due::Now } else { Due::At(due) }
 }
 
-/// The time between two statuses. Where more than readers wait for what is counted, a slow API server is no reason to gather
-/// it for longer: the end of the Job, its deletion, and the deletion of counted pods.
+/// The time between two statuses. A slow API server makes it longer only if readers alone wait for the
+/// counts. The end of the Job, its deletion, and the deletion of counted pods wait for them, too.
 fn status_period(state: &JobState, next: &Next) -> Duration {
     let is_awaited = next.end.is_some() || state.job.deleting || state.job.options.deletes_counted_pods();
     if counting_goes_on(state, next) {
         if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
     } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
-        // Who has suspended the Job is about to change it, and every write of ours makes that fail.
+        // The user who has suspended the Job is about to change it, and every write of ours makes that
+        // fail.
         state.pace.status_period * SUSPENDED
     } else {
         state.pace.status_period
@@ -227,7 +229,7 @@ fn conditions_change(state: &JobState, next: &Next) -> bool {
     }
 }
 
-/// Whether the terminal condition may be written: the end is decided, all pods are gone or have ended, and
+/// Whether the terminal condition may be written. The end is decided, all pods are gone or have ended, and
 /// this write counts the last of them.
 fn finishes(state: &JobState, next: &Next) -> bool {
     let pods = &state.pods;
@@ -273,8 +275,9 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     StatusWrite { status, urgency: urgency(state, next), events }
 }
 
-/// Steps 3 and 1: counts released pods, and records pods that have ended since. A Job that ends creates no successors, so
-/// what announces its end also records the failures that are held for one: its end may follow from them.
+/// Steps 3 and 1: counts released pods, and records pods that have ended since. A Job that ends creates no
+/// successors. So the status that announces its end also records the failures that are held for one: its
+/// end may follow from them.
 fn record(state: &JobState, next: &Next, status: &mut JobStatus) {
     let pods = &state.pods;
     let mut uncounted = status.uncounted.take().unwrap_or_default();

@@ -9,8 +9,7 @@ const MOST_DIGITS: usize = 9;
 
 /// The duration that a text names: numbers of up to nine digits, each with a unit, 64 bytes in all.
 ///
-/// # Errors
-/// What is wrong with the text.
+/// # Errors The reason why the text is invalid.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     // The library reads on over spaces inside a number.
     let text: String = text.split_whitespace().collect();

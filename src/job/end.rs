@@ -60,7 +60,8 @@ pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
         .or_else(|| failed_indexes(state))
 }
 
-/// Whether the Job ends now, or would if its pods that have not ended did. One success is enough for a work queue.
+/// Whether the Job ends now, or would if its pods that have not ended did. For a work queue, one success is
+/// enough.
 pub fn is_near(state: &JobState, tally: Tally) -> bool {
     let (spec, pods) = (&state.job.spec, &state.pods);
     let undecided = pods.undecided();

@@ -1,10 +1,10 @@
 //! Gangs: Jobs whose pods all run at once, and are scheduled together or not at all (feature gate
 //! `WorkloadWithJob`).
 //!
-//! Such a Job gets a Workload and a PodGroup before its first pod, and its pods name the PodGroup. As in
+//! A gang's Job gets a Workload and a PodGroup before its first pod, and its pods name the PodGroup. As in
 //! Kubernetes 1.36, the Workload is created for a new Job only, suspended or not, and the PodGroup wherever
-//! the Workload is. Later they are looked up before pods are created. Pods created while there is no Workload
-//! belong to no gang.
+//! the Workload is. Later they are looked up before pods are created. Pods created while there is no
+//! Workload belong to no gang.
 
 mod objects;
 

@@ -1,4 +1,4 @@
-//! What is known of a Job's gang. The rules are in [`gang`](super::gang).
+//! The known state of a Job's gang. The rules are in [`gang`](super::gang).
 
 use std::sync::Arc;
 

@@ -20,11 +20,11 @@ const MAX_UID: usize = 128;
 
 /// Namespace, name and UID of a Job, together.
 ///
-/// # Whose is it
-/// The author of a pod chooses the owner references and labels that name a Job: its name, its UID, both, or those of
-/// somebody else's Job. The namespace is the one thing that the API server vouches for. So a pod is a Job's if and only if
-/// its controller reference is of kind `Job` of `batch/v1`, and the identity that it [claims](Self::claimed) equals the
-/// Job's. All tables of pods and Jobs are keyed by this type: a reference with another's UID finds nothing but itself.
+/// # Whose is it The author of a pod chooses the owner references and labels that name a Job: its name, its
+/// UID, both, or those of another's Job. The namespace is the one thing that the API server vouches for. So
+/// a pod is a Job's under two conditions: its controller reference is of kind `Job` of `batch/v1`, and the
+/// identity that it [claims](Self::claimed) equals the Job's. All tables of pods and Jobs are keyed by this
+/// type: a reference with another's UID finds nothing but itself.
 ///
 /// Kubernetes' garbage collector compares the same four: namespace, kind, name and UID.
 #[derive(Clone, PartialOrd, Ord)]

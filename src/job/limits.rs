@@ -1,4 +1,4 @@
-//! What bounds the requests of a Job: settings that hold for all, and the pace that the write gate allows.
+//! Bounds for the requests of a Job: settings that hold for all, and the pace that the write gate allows.
 
 use std::time::Duration;
 

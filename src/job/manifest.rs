@@ -23,7 +23,7 @@ const OWN_LENGTH: usize = 560;
 /// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
 
-/// What pods of a Job are made of, but for what each has of its own.
+/// The parts that all pods of a Job have in common.
 #[derive(Debug)]
 pub struct Maker {
     namespace: Arc<str>,
@@ -152,7 +152,7 @@ impl PodManifest {
         self.maker.indexed.then_some(self.new.place.number)
     }
 
-    /// What the body is encoded in.
+    /// The encoding of the body.
     pub fn encoding(&self) -> Encoding {
         match self.maker.template {
             TemplateParts::Json(_) => Encoding::Json,
@@ -180,7 +180,7 @@ impl PodManifest {
     }
 }
 
-/// What a pod has beside its Job's template.
+/// The fields of a pod beside its Job's template.
 #[derive(Clone, Copy)]
 struct Own<'a> {
     maker: &'a Maker,

@@ -1,4 +1,4 @@
-//! What a Job means: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a
+//! The meaning of a Job: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a
 //! parameter.
 //!
 //! # Where each rule is

@@ -157,7 +157,7 @@ pub enum Wait {
     Gang,
     /// Pods are being adopted: their number is not known yet.
     Adopting,
-    /// Not all pods of the Job are known: some have yet to get the label of their shard, or to be looked for, or
+    /// Not all pods of the Job are known. Some lack the label of their shard, were not looked for yet, or
     /// cannot be read.
     PodsUnknown,
     /// Pods being deleted have not ended.
@@ -187,7 +187,7 @@ impl Wait {
         "Finishing",
     ];
 
-    /// One word, for display.
+    /// The reason in one word, for display.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",

@@ -113,8 +113,8 @@ impl From<BackoffRecord> for Carried {
 pub(super) const AGREE: Duration = Duration::from_secs(1);
 
 impl BackoffRecord {
-    /// The record as it is believed at this time: a failure in the future is of a clock that was wrong, and has been set
-    /// back. Its back-off, which is no longer than `longest`, is over.
+    /// The record as it is believed at this time. A failure in the future is of a clock that was wrong, and
+    /// has been set back. Its back-off, which is no longer than `longest`, is over.
     #[must_use]
     pub(super) fn believed_at(self, now: Timestamp, longest: Duration) -> Self {
         if self.last <= after(now, AGREE) {
@@ -205,8 +205,8 @@ impl From<&str> for Phase {
     }
 }
 
-/// How the containers of a pod failed, and its conditions: what a rule of a pod failure policy could name, each once, and no
-/// more than the decoder keeps. A Job keeps of it what decides
+/// How the containers of a pod failed, and its conditions. A rule of a pod failure policy could name them.
+/// Each is kept once, and no more than the decoder keeps. A Job keeps of it what decides
 /// ([`decisive`](super::pod_failure_policy::decisive)).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -231,7 +231,7 @@ pub struct ContainerExit {
     pub out_of_memory: bool,
 }
 
-/// What an allocation takes beside its bytes, about.
+/// The approximate memory of an allocation beside its bytes.
 const ALLOCATION: usize = 16;
 
 impl ContainerExit {

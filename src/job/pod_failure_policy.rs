@@ -53,9 +53,9 @@ pub fn judge<'a>(rules: &[PodFailureRule], outcome: &'a Outcome) -> Option<Match
     })
 }
 
-/// What decides of an outcome: the exit or condition that the first rule that matches matches. By these rules it is judged as the
-/// whole, since no earlier rule matches a part of it. Rules never change (`spec.podFailurePolicy` is immutable), so nothing
-/// else is ever needed, and a Job may have 100,000 pods.
+/// The decisive part of an outcome: the exit or condition that the first rule that matches matches. By
+/// these rules it is judged as the whole, since no earlier rule matches a part of it. Rules never change
+/// (`spec.podFailurePolicy` is immutable), so nothing else is ever needed, and a Job may have 100,000 pods.
 pub fn decisive(rules: &[PodFailureRule], outcome: &Outcome) -> Option<Outcome> {
     Some(match judge(rules, outcome)?.cause {
         Cause::Exit(exit) => Outcome { containers: vec![exit.clone()], ..Outcome::default() },

@@ -42,9 +42,9 @@ impl PodRetries {
         self.refused.remove(pod);
     }
 
-    /// Those of these pods that requests may be sent about now, `room` at most: first those that were never refused, so
-    /// that none of them waits for others that are refused again and again. The plan comes back to those whose last
-    /// request was refused.
+    /// The pods among these that requests may be sent about now, `room` at most. Pods that were never
+    /// refused come first: none of them waits for others that are refused again and again. The plan comes
+    /// back to those whose last request was refused.
     pub fn ready<'a, P>(
         &self,
         pods: impl Iterator<Item = &'a P>,

@@ -130,7 +130,7 @@ fn long_varint(bytes: &mut &[u8]) -> Result<u64, FieldError> {
     Err(FieldError::Range)
 }
 
-/// What an object in protobuf begins with.
+/// The first bytes of an object in protobuf.
 const PREFIX: &[u8] = b"k8s\0";
 
 /// An object of the core API group (`v1`) of about so many bytes, in the envelope of all objects.

@@ -99,7 +99,8 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 }
 
 /// Removes the active pods of a Job whose end is announced. If the Job fails they count, so they keep their
-/// finalizer until they are recorded. Those that lose it now are deleted afterwards: one request for a pod at a time.
+/// finalizer until they are recorded. Pods that lose it now are deleted afterwards: one request for a pod
+/// at a time.
 fn wind_down(state: &JobState, end: &End, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let released: UidSet = plan.releases.iter().map(|pod| pod.uid.clone()).collect();

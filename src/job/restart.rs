@@ -1,8 +1,9 @@
 //! `yardmaster.dev/restart-together`: when a pod fails or is lost, all pods of the Job are replaced together.
 //!
-//! Every pod belongs to an attempt, which it carries in its [`Lineage`](super::lineage::Lineage). The current attempt is the
-//! highest that anything shows: the status of the Job, a pod, or a failed pod, which shows the attempt after its own. Pods of
-//! earlier attempts are removed uncounted, and the next ones are created once all of them have ended.
+//! Every pod belongs to an attempt, which it carries in its [`Lineage`](super::lineage::Lineage). The
+//! current attempt is the highest that the status of the Job or a pod shows. A failed pod shows the attempt
+//! after its own. Pods of earlier attempts are removed uncounted, and the next ones are created once all of
+//! them have ended.
 //!
 //! Invariant: a restart counts once. The status that records a failed pod also says that its attempt is over, and the pod keeps
 //! its finalizer until that is written. So the next owner of the Job finds the pod, or the status, and the same attempt.

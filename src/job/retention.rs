@@ -1,6 +1,6 @@
 //! Deletion of counted pods, for Jobs that request it by annotation.
 //!
-//! Only pods are deleted that have ended, have no finalizer and are counted in the status: nothing that
+//! Only pods are deleted that have ended, have no finalizer and are counted in the status. Nothing that
 //! happens to them has an effect any more.
 
 use jiff::Timestamp;

@@ -10,8 +10,8 @@ pub(super) fn after(at: Timestamp, delay: Duration) -> Timestamp {
     at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
-/// The end of a wait that began at `since`. One that seems to have begun in the future is over: the clock was wrong
-/// then, and has been set back.
+/// The end of a wait that began at `since`. A wait that seems to have begun in the future is over: the
+/// clock was wrong then, and has been set back.
 pub(super) fn end_of_wait(since: Timestamp, delay: Duration, now: Timestamp) -> Timestamp {
     if since > now { now } else { after(since, delay) }
 }

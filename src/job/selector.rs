@@ -9,7 +9,7 @@ pub struct Selector {
     pub requirements: Vec<Requirement>,
 }
 
-/// One requirement on one label.
+/// A requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     /// The label.
@@ -39,8 +39,8 @@ const LOOKUP: usize = 64;
 const VALUE: usize = 16;
 
 impl Selector {
-    /// The cost of keeping it, and of comparing a pod with it: the length of its text in bytes, 64 for each requirement and 16
-    /// for each value.
+    /// The cost of keeping it, and of comparing a pod with it. It is the length of its text in bytes, 64
+    /// for each requirement and 16 for each value.
     pub fn cost(&self) -> usize {
         let of_values =
             |values: &[Box<str>]| values.iter().map(|value| VALUE + value.len() + 1).sum::<usize>();

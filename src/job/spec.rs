@@ -237,7 +237,7 @@ pub struct PerIndexLimit {
     pub max_failed_indexes: Option<u32>,
 }
 
-/// One rule of `spec.podFailurePolicy`.
+/// A rule of `spec.podFailurePolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailureRule {
     /// The consequence of a match.
@@ -247,7 +247,7 @@ pub struct PodFailureRule {
 }
 
 impl SuccessRule {
-    /// What an allocated set takes besides its intervals.
+    /// The memory of an allocated set besides its intervals.
     const SET: usize = 160;
 
     fn bytes(&self) -> usize {
@@ -300,7 +300,7 @@ pub enum PodFailurePattern {
     PodConditions(Box<[(Box<str>, Box<str>)]>),
 }
 
-/// One rule of `spec.successPolicy`.
+/// A rule of `spec.successPolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuccessRule {
     /// `succeededIndexes`; `Some(None)` if the text is malformed: such a rule never matches.

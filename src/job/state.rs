@@ -75,7 +75,7 @@ pub struct JobState {
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
-    /// Those of them that no answer has come to yet.
+    /// Adoptions under way without a first answer.
     pub(super) adoptions_unanswered: usize,
     /// The Job no longer exists: nothing is counted any more, its pods are released.
     pub(super) gone: bool,
@@ -189,7 +189,7 @@ impl JobState {
         self.gone
     }
 
-    /// What the Job may do with pods.
+    /// The rights of the Job over pods.
     pub fn claimant(&self) -> Claimant {
         if self.gone { Claimant::Leaves } else { Claimant::of(&self.job) }
     }
@@ -221,8 +221,9 @@ impl JobState {
         self.pods.listing();
     }
 
-    /// Takes in a complete list of all pods of the Job, whatever labels they have. Pods that the status tells of and that do
-    /// not exist were released by somebody else, who may have counted them: the status is older than that.
+    /// Takes in a complete list of all pods of the Job, whatever labels they have. If pods of the status do
+    /// not exist, another client has released them, and may have counted them: the status is older than
+    /// that.
     pub fn listed_live(&mut self, listed: &UidSet, version: u64) {
         if self.lacks_pods(listed, version) {
             self.pods.released_unseen();
@@ -243,9 +244,9 @@ impl JobState {
         self.streak = self.streak.or(self.pods.take_history().streak());
     }
 
-    /// Whether the Job must be read before the next plan: its pods show that somebody else has counted some
-    /// of them, and the pod watch and the Job watch are not ordered relative to each other. A plan made from
-    /// the older status would run work again. `version` is that of the known status.
+    /// Whether the Job must be read before the next plan. Its pods show that another client has counted
+    /// some of them. The pod watch and the Job watch are not ordered relative to each other. A plan made
+    /// from the older status would run work again. `version` is that of the known status.
     pub fn doubts_status(&self, version: u64) -> bool {
         !is(Mutant::StatusNeverDoubted)
             && self.pods.released_by_others_since(version)
@@ -273,8 +274,8 @@ impl JobState {
         self.pace.at_once.saturating_sub(self.pods.flights())
     }
 
-    /// Those of these pods that requests may be sent about now, as many as there is room for. The plan comes back
-    /// to those whose last request was refused.
+    /// The pods among these that requests may be sent about now, as many as there is room for. The plan
+    /// comes back to those whose last request was refused.
     pub(super) fn ready<'a>(
         &self,
         pods: impl Iterator<Item = &'a Pod>,

@@ -11,7 +11,7 @@ use super::uid::Uid;
 /// `status` of a Job, as stored by the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
-    /// Those of `conditions` that the rules know, each kind once, in the order in which they were added.
+    /// The `conditions` that the rules know, each kind once, in the order in which they were added.
     pub conditions: Vec<Condition>,
     /// `startTime`: absent while suspended.
     pub start_time: Option<Timestamp>,
@@ -64,7 +64,7 @@ impl Uncounted {
     }
 }
 
-/// One entry of `status.conditions`. A Job has its status in several places, so copies share the texts.
+/// An entry of `status.conditions`. A Job has its status in several places, so copies share the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -245,8 +245,8 @@ impl JobStatus {
         }
     }
 
-    /// Adds a condition that was read, unless its kind is decided: where a writer has left several, the first that is True
-    /// decides, or the first.
+    /// Adds a condition that was read, unless its kind is decided. Where a writer has left several, the
+    /// first that is True decides, or the first.
     pub fn note(&mut self, condition: Condition) {
         match self.condition(condition.kind).map(Condition::holds) {
             Some(holds) if holds || !condition.holds() => return,

@@ -18,8 +18,8 @@ use super::overlay::{Overlay, SpecFields};
 use super::protobuf::{FieldError, Writer, field, next_field};
 use super::short_text::short;
 
-/// Longest text of a template that is kept, in bytes. Templates of public examples have up to 8 KB; the API server allows
-/// 1.5 MB, of which a replica would hold one for each Job of each tenant.
+/// Longest text of a template that is kept, in bytes. Templates of public examples have up to 8 KB. The API
+/// server allows 1.5 MB, of which a replica would hold one for each Job of each tenant.
 pub const KEPT_BYTES: usize = 16 << 10;
 
 /// `spec.template` of a Job. It is parsed when the first pod is made, and the parts that all pods share are
@@ -196,7 +196,8 @@ pub(super) struct FailureCounts<T> {
     pub(super) ignored: T,
 }
 
-/// Labels and annotations that we set on each pod. Those of the template with these keys are ignored.
+/// Labels and annotations that we set on each pod. Labels and annotations of the template with these keys
+/// are ignored.
 const OWN: [&str; 4] =
     [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION, names::LINEAGE_ANNOTATION];
 /// The additional ones in Indexed Jobs.

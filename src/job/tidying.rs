@@ -13,8 +13,8 @@ pub fn give_back<K: Eq + Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) 
     }
 }
 
-/// A collection is tidied whenever it has doubled since the last time. That costs little for each entry that is added, and the
-/// collection has at most twice as many entries as were needed then.
+/// A collection is tidied whenever it has doubled since the last time. Tidying costs little for each entry
+/// that is added, and the collection has at most twice as many entries as were needed then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tidying {
     at: usize,

@@ -26,7 +26,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Waits for the end of a command. One that goes on for minutes is interrupted.
+    /// Waits for the end of a command. Interrupts a command that goes on for minutes.
     pub(crate) fn of(mut run: Background) -> Self {
         let (output, errors) = (run.0.stdout.take().unwrap(), run.0.stderr.take().unwrap());
         let readers = [Box::new(output) as Box<dyn std::io::Read + Send>, Box::new(errors)]

@@ -1,4 +1,4 @@
-//! What Kubernetes' e2e tests of Jobs ask of a cluster, with containers.
+//! Kubernetes' e2e tests of Jobs, with pods in containers.
 
 use super::e2e::conversation::{self, Runtime};
 use super::engine;

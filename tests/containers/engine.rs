@@ -10,7 +10,7 @@ use super::registry;
 
 /// An image with a shell, under a name that Kubernetes' own tests use.
 pub(crate) const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1";
-/// An image that says what to run, as whom, and where.
+/// An image with a command, a user and a working directory.
 pub(crate) const GREETER: &str = "docker.io/library/greeter:1";
 /// Seconds without a connection after which the service ends.
 const IDLE: &str = "300";
@@ -118,7 +118,7 @@ impl Podman {
         if done.success() { Ok(()) } else { Err(format!("podman import {name}: {done}")) }
     }
 
-    /// Starts a service on a socket, which ends after so many seconds without a connection.
+    /// Starts a service on a socket. It ends after `idle` seconds without a connection.
     fn serve(&self, socket: &Path, idle: &str) -> Result<Child, String> {
         let address = format!("unix://{}", socket.display());
         let _absent = std::fs::remove_file(socket);
@@ -176,7 +176,7 @@ impl Drop for Mortal {
     }
 }
 
-/// What a command of the engine prints.
+/// The output of a command of the engine.
 pub(crate) fn podman(args: &[&str]) -> String {
     let done = Podman::here().command().args(args).output().unwrap();
     assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));

@@ -1,4 +1,4 @@
-//! What breaks around containers: their engine, the disk, and the programs of the cluster itself.
+//! Failures around containers: of their engine, the disk, and the programs of the cluster itself.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn an_engine_that_dies_and_comes_back_costs_no_pod() {
     // It dies after it has said that they run.
     std::thread::sleep(Duration::from_secs(2));
     engine.kill();
-    // They end while nobody watches them, and three others wait to be made.
+    // They end while no engine watches them, and three others wait for their creation.
     std::fs::write(host.path().join("go"), "").unwrap();
     std::thread::sleep(Duration::from_secs(2));
     engine.restart();
@@ -71,7 +71,7 @@ fn an_engine_that_dies_and_comes_back_costs_no_pod() {
     for index in 0..6 {
         assert_eq!(ran(index), "ran\n", "index {index} of {stderr}");
     }
-    // What was printed before is kept; what is printed after is read again.
+    // Output from before the failure is kept; later output is read again.
     for index in 3..6 {
         let log = std::fs::read_to_string(logs.join(format!("{index}.log"))).unwrap();
         assert_eq!(log, "done\n", "{index}");
@@ -163,7 +163,7 @@ fn a_full_disk_ends_the_cluster_with_a_line_and_the_next_start_goes_on() {
     mounts.push(json!({"name": "work", "mountPath": "/work"}));
     let mut follower = run(&filler);
     binary::until("the disk is full", || host.path().join("full").exists());
-    // One that is interrupted would delete its Job.
+    // If it were interrupted, it would delete its Job.
     follower.0.kill().unwrap();
 
     let key = "x".repeat(900_000);
@@ -215,7 +215,7 @@ fn descendants(process: i32) -> Vec<i32> {
 fn a_start_after_everything_was_killed_removes_what_is_ours_and_nothing_else() {
     let Some(address) = engine::address() else { return };
     let host = shared_folder();
-    // The containers, the network and the volume of somebody else, with names like ours.
+    // The containers, the network and the volume of another user, with names like ours.
     let theirs = format!("yardmaster_of_others_{}", std::process::id());
     let label = format!("test={theirs}");
     engine::podman(&[

@@ -1,4 +1,4 @@
-//! What a container shares with its machine and its pod, what it may do, and what it may take.
+//! Isolation of containers: shares with the machine and the pod, rights, and limits of resources.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;

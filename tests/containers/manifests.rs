@@ -56,7 +56,7 @@ struct Row {
     processes: Processes,
 }
 
-/// What becomes of a manifest without an engine.
+/// The outcome of a manifest without an engine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Processes {
@@ -106,7 +106,7 @@ fn check_all(rows: Vec<Row>, address: &'static str, runtime: &'static str) {
     assert!(wrong.is_empty(), "{} manifests ended in another way:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is found must be so.
+/// Returns an error with the reason unless the condition holds.
 macro_rules! must {
     ($holds:expr, $($why:tt)*) => {
         if !$holds {
@@ -186,7 +186,7 @@ impl Row {
         Ok(())
     }
 
-    /// What becomes of it in containers, and as processes, in a few words.
+    /// Its outcomes in containers and as processes, in a few words.
     fn outcomes(&self) -> [String; 2] {
         let in_containers = match self {
             Self { refused: Some(why), .. } => format!("refused: {why}"),

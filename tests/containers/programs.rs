@@ -31,7 +31,7 @@ pub(crate) fn python() -> Vec<u8> {
     let listed = output(Command::new("python3").args(["-I", "-c", listing]));
     let mut lines = listed.lines();
     let python = PathBuf::from(lines.next().unwrap());
-    // Those of packages that were installed later are loaded only where they are.
+    // Modules of packages that were installed later are loaded only where they are.
     let modules = lines.filter(|file| file.starts_with('/') && !file.contains("-packages/"));
     layer(&[("bin/python3", &python), ("bin/python", &python)], modules.map(PathBuf::from).collect())
 }

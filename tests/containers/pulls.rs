@@ -1,4 +1,4 @@
-//! When an image is pulled, as whom, and which one that is.
+//! Pulls of images: when, with which credentials, and of which image.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -170,21 +170,21 @@ impl Blobs {
     }
 }
 
-/// What an image has.
+/// The contents of an image.
 struct Contents {
     layers: Vec<Vec<u8>>,
     settings: Value,
 }
 
 impl Contents {
-    /// Those of the image with this last part of its name, whatever its registry and its tag are.
+    /// The contents of the image with this last part of its name, whatever its registry and its tag are.
     fn of(name: &str) -> Option<Self> {
         let mut settings = json!({"Env": ["PATH=/bin"]});
         let own = match name {
             "busybox" | "alpine" => None,
             "bash" => Some(programs::bash()),
             "python" => Some(programs::python()),
-            // What Perl computes depends on its release.
+            // The results of Perl depend on its release.
             "perl" => Some(programs::script("bin/perl", "echo perl \"$@\"")),
             "report" => {
                 settings = json!({

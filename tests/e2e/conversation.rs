@@ -21,7 +21,7 @@ const AT_ONCE: usize = 4;
 /// The variable with a part of the names of those that are played.
 const ONLY: &str = "YARDMASTER_CONVERSATIONS";
 
-/// What runs the pods.
+/// The runtime of the pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Containers,
@@ -46,7 +46,7 @@ impl Runtime {
 struct Script {
     #[serde(rename = "about")]
     _about: String,
-    /// What all Jobs have.
+    /// The fields that all Jobs have.
     template: Value,
     /// Shell scripts of containers, by what they do.
     behaviours: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ struct Creation {
     /// Whether its pods share one folder of the machine.
     #[serde(default)]
     shares_data: bool,
-    /// What is merged into its metadata, its spec and its container.
+    /// Fields to merge into its metadata, its spec and its container.
     #[serde(default)]
     metadata: Value,
     spec: Value,
@@ -98,7 +98,7 @@ struct Question {
     /// Parts of the answer for later steps, as JSON pointers.
     #[serde(default)]
     keep: BTreeMap<String, String>,
-    /// What is merged into a body that was kept.
+    /// Fields to merge into a body that was kept.
     #[serde(default)]
     body_with: Value,
     /// How long the answer must stay as it is.

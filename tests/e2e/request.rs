@@ -32,7 +32,7 @@ pub(crate) struct Request {
     pub(crate) has: Value,
     /// A list that must be empty.
     pub(crate) empty: Option<String>,
-    /// Lists that must have so many elements.
+    /// Lists, and the number of elements that each must have.
     #[serde(default)]
     pub(crate) count: BTreeMap<String, usize>,
     /// Fields of each element of lists.
@@ -95,8 +95,7 @@ impl Request {
 
     /// The answer, if it has what it must have.
     ///
-    /// # Errors
-    /// What it lacks.
+    /// # Errors The first problem of the answer.
     pub(crate) async fn ask(&self, client: &kube::Client) -> Result<Value, String> {
         let (status, body) = self.answer(client).await;
         if status != self.status {
@@ -120,7 +119,7 @@ impl Request {
         lacks("the answer", &body, &self.has).map_or(Ok(body), Err)
     }
 
-    /// What the answer lacks.
+    /// The first problem of the answer.
     pub(crate) async fn problem(&self, client: &kube::Client) -> Option<String> {
         self.ask(client).await.err()
     }

@@ -229,7 +229,7 @@ fn in_protobuf_terms(json: &Value, spec: &[u8]) -> PodInProtobuf {
     }
 }
 
-/// What a pod in protobuf says.
+/// The fields of a pod in protobuf.
 #[derive(Debug, PartialEq, Eq)]
 struct PodInProtobuf {
     api_version: String,

@@ -1,7 +1,8 @@
 //! An overlay on a pod's spec in protobuf.
 //!
-//! Fields that are messages are rewritten, all others are copied as they are. A message that is written twice is read as
-//! one, and a list as the elements of both, so what an overlay adds follows what was given.
+//! Fields that are messages are rewritten, all others are copied as they are. A message that is written
+//! twice is read as one, and a list as the elements of both. So the additions of an overlay follow the
+//! given fields.
 
 use super::{HostAvoidance, Overlay, Quantity, ResourceList, Variable, VariableValue, WEIGHT};
 use crate::job::names::HOSTNAME_LABEL;

@@ -11,8 +11,9 @@ use crate::job::pod::Place;
 /// attempt that it claims, and the last one would leave no name for the next pod.
 const IMPLAUSIBLE: u32 = 1 << 31;
 
-/// The names that have been used, including those of pods that are gone. Nearly all indexes use only the first name that is
-/// left to them, and adjacent ones form intervals, so a Job of any size costs little memory.
+/// The names that have been used, including those of pods that are gone. Nearly all indexes use only the
+/// first name that is left to them, and adjacent ones form intervals. So a Job of any size costs little
+/// memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
     /// The first attempt that is left to each index, as the Job says.
@@ -21,7 +22,7 @@ pub(super) struct Attempts {
     first: IndexSet,
     /// The next attempt at indexes that have used a later one.
     next: HashMap<u32, u32, RandomState>,
-    /// One more than the highest attempt of any index.
+    /// The highest attempt of any index, plus one.
     end: u32,
 }
 

@@ -90,9 +90,9 @@ pub(super) enum PodStage {
 /// The next step of counting that the pod needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracking {
-    /// None: the pod has no tracking finalizer, or it is being removed.
+    /// The pod has no tracking finalizer, or it is being removed.
     None,
-    /// None yet: the pod has not ended.
+    /// The pod has not ended.
     Unfinished,
     /// Record a success.
     RecordSuccess,
@@ -108,7 +108,7 @@ impl Tracking {
     /// The states in which the pod needs an action.
     pub(super) const QUEUED: [Self; 3] = [Self::RecordSuccess, Self::RecordFailure, Self::Release];
 
-    /// What of this step may be done while a request is under way.
+    /// The part of this step that may be done while a request is under way.
     fn beside(self, flight: PendingRequest) -> Self {
         match self {
             Self::Release if flight == PendingRequest::Delete => Self::ReleaseLater,
@@ -150,7 +150,7 @@ pub(super) enum Prospect {
     Outdated,
 }
 
-/// What `status.uncountedTerminatedPods` says of a pod.
+/// The entry of a pod in `status.uncountedTerminatedPods`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InUncounted {
     /// It does not list the pod.

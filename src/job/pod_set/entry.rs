@@ -1,4 +1,4 @@
-//! One pod of a set, and what is known of it beyond the pod itself.
+//! A pod of a set, and the knowledge of it beyond the pod itself.
 
 use super::classify::Tags;
 use crate::job::pod::Pod;
@@ -6,7 +6,7 @@ use crate::job::pod::Pod;
 /// A request about a pod that has been sent and not answered. It changes how the pod is classified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingRequest {
-    /// None.
+    /// No request is pending.
     #[default]
     None,
     /// DELETE.

@@ -61,7 +61,7 @@ impl PodSet {
         held.into_iter().for_each(|index| self.refresh_place(index));
     }
 
-    /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.
+    /// Derives everything again that follows from the Job and the pods. The knowledge of the pods stays.
     fn rebuild(&mut self, job: &Job) {
         self.spec = job.spec.clone();
         self.backoff = job.options.backoff(self.backoff_limits);

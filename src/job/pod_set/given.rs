@@ -21,7 +21,7 @@ pub(super) fn names_used(job: &Job) -> u32 {
     job.status.names_used.min(LAST_READ / 2)
 }
 
-/// What a Job derives the names of its pods from.
+/// The facts from which a Job derives the names of its pods.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     job: Arc<str>,

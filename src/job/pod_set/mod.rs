@@ -5,9 +5,9 @@
 //! which classifies the pod again ([`classify::Tags`]), moves it between the [`queues`], and updates its place
 //! ([`places`]).
 //!
-//! In a large Job, the cost of an event is memory access that misses the caches. So a pod is looked up by UID
-//! once and then identified by its slot ([`slots`]), and an event reads and writes only the parts of the set
-//! that it changes.
+//! In a large Job, the cost of an event is memory access that misses the caches. So a pod is looked up by
+//! UID once and then identified by its slot ([`slots`]). An event reads and writes only the parts of the
+//! set that it changes.
 
 mod attempts;
 mod by_time;
@@ -71,7 +71,7 @@ pub enum Source {
 pub struct Gauges {
     /// Pending or running.
     pub active: usize,
-    /// Those of them whose Ready condition is True.
+    /// Active pods whose Ready condition is True.
     pub ready: usize,
     /// Being deleted.
     pub terminating: usize,
@@ -108,8 +108,8 @@ pub struct PodSet {
     /// Creations that were answered without a pod, and not sent again: place -> attempt. Their pods may have been created, and
     /// be seen later.
     unmade: BTreeMap<u32, u32>,
-    /// Creations that have not been answered, and whose pods have been seen. One that was sent again, since an answer was
-    /// lost, may have yet to arrive: until then the name must stay taken.
+    /// Creations that have not been answered, and whose pods have been seen. If a creation was sent again,
+    /// since an answer was lost, it may still arrive: until then the name must stay taken.
     seen_unanswered: BTreeSet<Place>,
     attempts: Attempts,
     /// How many pods that others may have created may yet claim a place.
@@ -143,7 +143,7 @@ pub struct PodSet {
 /// Claims of places that are remembered once the pods have been listed, but for those of the Job's own pods.
 const LATE_CLAIMS: usize = 256;
 
-/// What of an outcome decides by the rules of a Job.
+/// The part of an outcome that decides by the rules of a Job.
 fn judged(spec: &JobSpec, outcome: Option<Box<Outcome>>) -> Option<Box<Outcome>> {
     decisive(spec.pod_failure_policy.as_deref()?, &*outcome?).map(Box::new)
 }
@@ -151,12 +151,12 @@ fn judged(spec: &JobSpec, outcome: Option<Box<Outcome>>) -> Option<Box<Outcome>>
 /// Which pods have been shown to the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
-    /// Those that came by the watch since the Job is known. Others may have ended before.
+    /// Pods that came by the watch since the Job is known. Others may have ended before.
     Partly,
     /// A list is in progress.
     Listing,
-    /// All of a list from its beginning to its end, and the watch goes on from there. One that the watch shows as ended
-    /// and released for the first time was counted before.
+    /// All of a list from its beginning to its end, and the watch goes on from there. If the watch shows a
+    /// pod as ended and released for the first time, it was counted before.
     Completely,
 }
 
@@ -267,8 +267,8 @@ impl PodSet {
         news
     }
 
-    /// Whether a pod that has ended without finalizer stays because it fails the Job: a rule of the pod failure
-    /// policy applies to all failed pods, counted or not.
+    /// Whether a pod that has ended without finalizer stays because it fails the Job. A rule of the pod
+    /// failure policy applies to all failed pods, counted or not.
     fn keep_to_fail_job(&mut self, slot: Slot, pod: &Pod) -> bool {
         let keeps = self.ledger.is_open && fails_job(pod, &self.spec);
         if let Some(entry) = self.pods.get_mut(slot) {
@@ -332,8 +332,8 @@ impl PodSet {
         self.released_by_others = Some(u64::MAX);
     }
 
-    /// Whether somebody else has released pods that a status of this version need not count yet. What counts a
-    /// pod is recorded in the status before the pod is released.
+    /// Whether somebody else has released pods that a status of this version need not count yet. The count
+    /// of a pod is recorded in the status before the pod is released.
     pub fn released_by_others_since(&self, version: u64) -> bool {
         self.released_by_others.is_some_and(|released| released > version)
     }

@@ -146,9 +146,9 @@ impl PodSet {
 
     /// The places that want a pod, ascending; unlimited unless Indexed.
     ///
-    /// An ordinal never gets a second pod, unless the first is gone from the cluster and from memory, and none if its name
-    /// is another object's. So an owner with an outdated view, such as a former one, finds the names of all pods taken
-    /// that it might still create.
+    /// An ordinal gets a second pod only if the first is gone from the cluster and from memory. It gets
+    /// none if its name is another object's. So an owner with an outdated view, such as a former one, finds
+    /// the names of all pods taken that it might still create.
     pub fn free_places(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         match self.spec.completion {
             Completion::Indexed(_) => Box::new(self.free.iter()),

@@ -30,9 +30,9 @@ pub(super) struct Queues {
     pub(super) outdated: usize,
     /// Pods that are being deleted or removed and have not ended.
     pub(super) leaving: usize,
-    /// Those of them that keep their places meanwhile, by place.
+    /// Leaving pods that keep their places meanwhile, by place.
     pub(super) keep_place: Queue<u32>,
-    /// Those of them whose removal is not answered, and the ready ones among these.
+    /// Leaving pods whose removal is not answered, and the ready ones among these.
     pub(super) going: usize,
     pub(super) going_ready: usize,
 

@@ -30,8 +30,8 @@ pub(super) enum Finds {
 pub enum Created {
     /// The pod exists: created now.
     Pod(Box<Pod>),
-    /// The pod exists already, under its name and with our Job as owner: the answer to its creation was lost, or another
-    /// owner of the Job has created it.
+    /// The pod exists already, under its name and with our Job as owner. The answer to its creation was
+    /// lost, or another owner of the Job has created it.
     Found(Box<Pod>),
     /// The name belongs to something else.
     NameTaken,
@@ -59,9 +59,10 @@ pub enum Changed {
 }
 
 impl JobState {
-    /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at all. There may be
-    /// other pods that the watch has not shown either: the answers to their creations were lost, or another owner of the Job
-    /// has created them. Until they are known, the end of this one must not decide about the Job.
+    /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at
+    /// all. There may be other pods that the watch has not shown either. The answers to their creations
+    /// were lost, or another owner of the Job has created them. Until they are known, the end of this one
+    /// must not decide about the Job.
     pub fn outruns_watch(&self, place: Place, answer: &Created) -> bool {
         let has_ended = |pod: &Pod| pod.phase.is_final() || pod.is_failed(self.job.spec.replace_only_failed);
         matches!(answer, Created::Found(pod) if has_ended(pod)) && self.pods.awaits(place)

@@ -18,7 +18,7 @@ use crate::job::uid::Uid;
 /// Exit codes that the rules of [`jobs`] distinguish.
 const CODES: [i32; 4] = [1, 42, 43, 44];
 
-/// One event. Numbers select one of the pods, requests or answers that it may apply to.
+/// An event. Numbers select one of the pods, requests or answers that it may apply to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     // Nodes

@@ -103,7 +103,7 @@ fn a_failure_waits_only_where_those_that_follow_could_decide_otherwise() {
     }
 }
 
-/// All its active pods have to go anyway. Those that somebody has deleted before may still decide.
+/// All its active pods have to go anyway. Pods that were deleted before may still decide.
 #[test]
 fn a_failure_of_a_job_that_is_suspended_or_being_deleted_waits_for_no_active_pods() {
     let job = with(quiet(job(Completion::Count(9), 3)), |spec| {
@@ -216,7 +216,7 @@ fn end(state: &mut JobState, uid: &str, phase: Phase, ms: i64) {
     state.observe_pod(ended(pod, phase, 100), at_ms(ms));
 }
 
-/// What the status announces at this time.
+/// The announcement of the status at this time.
 fn announced(state: &JobState, ms: i64) -> Option<(ConditionKind, String)> {
     let status = reconcile(state, at_ms(ms)).status?.status;
     let of = |kind| status.holding(kind).map(|condition| (kind, condition.reason.to_string()));
@@ -269,7 +269,7 @@ fn a_rule_that_fails_the_job_beats_the_limit_if_both_come_together() {
     );
 }
 
-/// One success ends a work queue: a failure that comes with it needs no replacement.
+/// A single success ends a work queue: a failure that comes with it needs no replacement.
 #[test]
 fn a_failure_of_a_work_queue_waits_for_a_success() {
     let queue = quiet(job(Completion::WorkQueue, 2));

@@ -567,7 +567,8 @@ fn a_failure_that_is_held_for_a_successor_is_recorded_with_the_end_it_brings_abo
     assert_eq!(plan.releases, [], "not before the record is acknowledged");
 }
 
-/// A pod that is being adopted may have succeeded as well. One that cannot be adopted for now must not hold the Job for good.
+/// A pod that is being adopted may have succeeded as well. A pod that cannot be adopted for now must not
+/// hold the Job forever.
 #[test]
 fn success_waits_for_the_first_answers_to_adoptions() {
     let pods = || vec![ended(pod("a"), Phase::Succeeded, 150)];

@@ -64,7 +64,7 @@ fn run_to_the_end(world: &mut World, owner: &mut Owner) {
     panic!("no end: {:#?}", owner.state);
 }
 
-/// Checks that an ended Job deletes failed pods down to its limit. Those of a deleted Job go with it.
+/// Checks that an ended Job deletes failed pods down to its limit. Failed pods of a deleted Job go with it.
 fn check_failed_pods_limit(world: &mut World, owner: &mut Owner) {
     if world.job.deleting {
         return;

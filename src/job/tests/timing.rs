@@ -552,8 +552,8 @@ fn the_status_is_doubted_after_somebody_else_has_released_pods() {
     assert!(!finished.doubts_status(0), "nothing depends on it any more");
 }
 
-/// Clocks of nodes may be ahead, and ours may be set back: a back-off begins a second after the failure is learnt of at the
-/// latest.
+/// Clocks of nodes may be ahead, and ours may be set back. A back-off begins a second after the failure is
+/// learnt of at the latest.
 #[test]
 fn a_pod_that_has_failed_in_the_future_is_replaced_after_its_backoff() {
     for (finished, replaced) in [(100, 110), (95, 105), (101, 111), (4000, 110)] {

@@ -75,7 +75,7 @@ fn of_how_a_pod_has_failed_only_what_decides_is_kept() {
     assert_eq!(kept(Some(of_code)), Some(Box::new(matched)));
 }
 
-/// What an index has left of its retries, and when its next pod comes, follow from the Job as it is.
+/// The retries that an index has left, and the time of its next pod, follow from the Job as it is.
 #[test]
 fn pods_that_have_failed_are_judged_anew_when_the_job_changes() {
     let per_index = |backoff_limit, seconds| {
