@@ -17,7 +17,7 @@ use super::uids::MOST_UIDS;
 use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
-use crate::job::spec::Job;
+use crate::job::spec::{Job, JobSpec};
 use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
@@ -62,7 +62,7 @@ impl JobDecoder {
         Self { defaults, ..self }
     }
 
-    fn options(&self, meta: &Meta<'_>) -> JobOptions {
+    fn options(&self, meta: &Meta<'_>, spec: &JobSpec) -> JobOptions {
         let options = JobOptions::read(
             // The values of the Job come last, and count.
             self.defaults
@@ -70,7 +70,8 @@ impl JobDecoder {
                 .map(|default| (&*default.key, &*default.value))
                 .chain(meta.annotations.iter().flat_map(Pairs::iter)),
         );
-        if self.is_untraced { options.without_caller() } else { options }
+        let options = if self.is_untraced { options.without_caller() } else { options };
+        if spec.per_index.is_some() { options.per_index() } else { options }
     }
 }
 
@@ -109,7 +110,7 @@ impl Decoder for JobDecoder {
                 uid: uid.clone(),
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
-                options: self.options(&meta),
+                options: self.options(&meta, &spec),
                 status: JobStatus {
                     names_used: number(&meta, NAMES_USED_ANNOTATION),
                     restarts: number(&meta, RESTARTS_ANNOTATION),

@@ -86,7 +86,7 @@ pub struct Options {
     pub waiting_condition: bool,
     /// The trace that the Job was created in.
     pub caller: Option<TraceCaller>,
-    /// Annotations with invalid values, in the order of [`TABLE`].
+    /// Annotations with invalid values, in the order of [`TABLE`], and then those that the Job may not have.
     pub rejected: Vec<Rejected>,
 }
 

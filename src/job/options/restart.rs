@@ -2,7 +2,7 @@
 //! [`restart`](crate::job::restart).
 
 use super::form::{COUNT, FLAG, Form};
-use super::{JobOption, Needs, Options, PodFacts};
+use super::{JobOption, JobOptions, Needs, Options, PREFIX, PodFacts, Rejected};
 use crate::job::names::{ATTEMPT_ENV, ATTEMPT_LABEL};
 use crate::job::overlay::{Overlay, Variable, VariableValue};
 
@@ -32,6 +32,25 @@ impl JobOption for RestartTogether {
             overlay.labels.push((ATTEMPT_LABEL, attempt.clone()));
             overlay.env.push(Variable { name: ATTEMPT_ENV, value: VariableValue::Text(attempt) });
         }
+    }
+}
+
+impl RestartTogether {
+    /// The Jobs that may have it.
+    pub(super) const OF: &'static str = "a Job without backoffLimitPerIndex";
+}
+
+impl JobOptions {
+    /// The options of a Job with `backoffLimitPerIndex`. Its indexes fail one by one, and pods that a restart removes would take
+    /// the earlier failures of their indexes with them: `restart-together` is ignored.
+    #[must_use]
+    pub fn per_index(mut self) -> Self {
+        if self.restart_together {
+            self.restart_together = false;
+            let key = format!("{PREFIX}{}", RestartTogether::NAME).into();
+            self.rejected.push(Rejected { key, value: "true".into(), expected: RestartTogether::OF });
+        }
+        self
     }
 }
 

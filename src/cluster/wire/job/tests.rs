@@ -145,6 +145,22 @@ fn limits_and_deadlines_are_read() {
 }
 
 #[test]
+fn a_job_whose_indexes_fail_one_by_one_does_not_restart_together() {
+    for (limit, together) in [(Value::Null, true), (json!(2), false)] {
+        let annotations = json!({"yardmaster.dev/restart-together": "true"});
+        let seen = observe(
+            json!({"metadata": {"annotations": annotations}, "spec": {"backoffLimitPerIndex": limit}}),
+        );
+        let options = &seen.job.as_ref().unwrap().options;
+        assert_eq!(options.restart_together, together, "{limit}");
+        let told: Vec<String> = options.rejected.iter().map(ToString::to_string).collect();
+        let ignored = "annotation yardmaster.dev/restart-together: \"true\" is ignored: a Job without \
+                       backoffLimitPerIndex is expected";
+        assert_eq!(told, if together { vec![] } else { vec![ignored] }, "{limit}");
+    }
+}
+
+#[test]
 fn rules_of_policies_keep_their_indexes() {
     let seen = observe(json!({"spec": {
         "podFailurePolicy": {"rules": [
