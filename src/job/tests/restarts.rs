@@ -211,7 +211,9 @@ fn the_end_of_a_pod_of_an_earlier_attempt_does_not_shorten_the_wait_after_refusa
         job.status.restarts = 1;
         let mut state = state(job, pods(attempt, None));
         let delays = state.limits.api_backoff;
-        [100, 102, 105].map(|second| state.create_retry.refused(delays, at(second)));
+        for second in [100, 102, 105] {
+            state.create_retry.refused(delays, at(second));
+        }
         state.pod_vanished(&format!("{attempt}-0").as_str().into());
         assert_eq!(state.create_retry.waits(at(105)), Some(at(until)), "{attempt}");
     }
