@@ -53,7 +53,7 @@ pub struct Pod {
     /// The begin of its current stage: its end or deletion, as computed by [`finish_time`]. Before that, the begin of its
     /// run, or of its wait to start.
     pub finished: Second,
-    /// Its containers have not started. No scheduling gate holds the pod, and no init container runs.
+    /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,

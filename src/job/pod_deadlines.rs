@@ -75,7 +75,9 @@ const RUN_DEADLINE_EXCEEDED: &str = "RunDeadlineExceeded";
 
 /// The grace period of the pods of a Job that ends like this, if it is not their own.
 pub(super) fn grace_at_end(state: &JobState, end: &End) -> Option<Duration> {
-    state.job.options.signal_before.filter(|_| *end.reason == *RUN_DEADLINE_EXCEEDED)
+    let options = &state.job.options;
+    let deadline = options.run_deadline.filter(|_| *end.reason == *RUN_DEADLINE_EXCEEDED)?;
+    options.signalled(deadline).1
 }
 
 impl JobState {

@@ -313,8 +313,10 @@ impl JobState {
         } else {
             self.released_and_left.remove(uid);
         }
+        // Its creation may have been refused because it is of an earlier attempt: the next one would be, too.
+        let is_outdated = self.pods.get(uid).is_some_and(|pod| pod.attempt() < self.pods.restarts_together());
         let known = self.pods.vanished(uid);
-        if known {
+        if known && !is_outdated {
             self.room_made();
         }
         known

@@ -46,7 +46,7 @@ fn set(job: &mut JobPlan, name: &str, value: impl ToString) {
 
 fn restarts_together(chance: &mut Chance, job: &mut JobPlan) {
     set(job, "restart-together", true);
-    set(job, "backoff-max", "10s");
+    set(job, "backoff-max", "1s");
     job.failing_percent = chance.pick(&[5, 15, 40]);
     if chance.percent(70) {
         set(job, "max-restarts", chance.number(0..=6));

@@ -155,7 +155,7 @@ impl PodDecoder {
         };
         let phase = Phase::from(status.phase.as_deref().unwrap_or_default());
         let deleting = meta.deletion_timestamp.is_some();
-        let start = status.start(phase, &sidecars, clues.unready_since);
+        let start = status.start(phase, &sidecars);
         Ok(Pod {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),

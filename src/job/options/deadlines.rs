@@ -16,8 +16,8 @@ impl JobOption for StartDeadline {
     const NAME: &'static str = "start-deadline";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;
-    const EFFECT: &'static str = "a pod that has waited so long to start counts as failed: it is pending, or an image or \
-                                  configuration of a container is missing. The pod is deleted. See \
+    const EFFECT: &'static str = "a pod that has waited so long to start counts as failed: it is pending, whatever the \
+                                  cause. The pod is deleted. See \
                                   [Pods that do not start](#pods-that-do-not-start)";
     const WITHOUT: &'static str = "it waits for ever";
 
@@ -37,7 +37,7 @@ impl JobOption for PodRunDeadline {
     const NAME: &'static str = "pod-run-deadline";
     type Value = Duration;
     const FORM: Form<Duration> = DURATION;
-    const EFFECT: &'static str = "a pod that has run for so long, since its first container started, is deleted and counts as \
+    const EFFECT: &'static str = "a pod that has run for so long, since its `status.startTime`, is deleted and counts as \
                                   failed. See [Deadlines of runs](#deadlines-of-runs)";
     const WITHOUT: &'static str = "it runs for as long as it wants";
 

@@ -136,6 +136,8 @@ fn the_back_off_of_the_job_replaces_the_default() {
     assert_eq!(own.backoff(PodBackoff::default()), expected);
     let together = Options { restart_together: true, ..Options::default() };
     assert_eq!(together.backoff(PodBackoff::default()), expected, "the first restart is quick");
+    let without_least = PodBackoff { least: Duration::ZERO, ..PodBackoff::default() };
+    assert_eq!(together.backoff(without_least), expected, "it waits all the same");
 }
 
 /// Without a floor, an author of Jobs would get a crash loop at the speed of the API server.

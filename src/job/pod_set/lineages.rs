@@ -15,7 +15,7 @@ use crate::job::options::JobOptions;
 use crate::job::pod::{Phase, Pod};
 use crate::job::spec::{Completion, Job, JobSpec, PodFailureAction};
 
-/// Places with lessons that are remembered beyond the number of pods. Somebody who creates and deletes pods may claim ever
+/// Places with lessons that are remembered beyond the number of pods. A client that creates and deletes pods may claim ever
 /// more places.
 const SPARE_PLACES: usize = 1_024;
 
@@ -133,8 +133,8 @@ impl PodSet {
         }
     }
 
-    /// Forgets the lessons of some places if there are many more than pods: of places that want no pod any more, and then of
-    /// the last ones, which get pods last.
+    /// Forgets the lessons of some places if there are many more than pods. Places that want no pod go first, and then the
+    /// last ones, which get pods last.
     pub(super) fn bound_lessons(&mut self) {
         let Self { lineages, pods, succeeded, failed, .. } = self;
         let Some(Lineages { places, .. }) = lineages.as_deref_mut() else { return };
@@ -193,7 +193,7 @@ mod tests {
     use crate::job::pod_set::Source;
     use crate::job::tests::fixture::{at_index, but, job};
 
-    /// Such pods may be anybody's.
+    /// Any client of the namespace may create and delete them.
     #[test]
     fn pods_that_come_and_go_teach_no_more_than_there_is_room_for() {
         let mut job = job(Completion::Indexed(100_000), 3);

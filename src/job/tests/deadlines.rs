@@ -94,13 +94,15 @@ fn a_suspended_job_begins_its_run_again() {
 
 #[test]
 fn pods_of_a_job_that_has_run_too_long_have_until_the_deadline() {
-    let options = [("yardmaster.dev/run-deadline", "100s"), ("yardmaster.dev/signal-before", "30s")];
-    let mut state = state(with_options(&options), [running_since("a", 500)]);
-    assert_eq!(end_reason(&state, 569), None);
-    let plan = reconcile(&state, at(570));
-    let status = plan.status.clone().unwrap().status;
-    state.begin(&plan, at(570));
-    state.observe_job(Job { status, ..state.job.clone() });
-    state.status_written(at(570));
-    assert_eq!(late(&reconcile(&state, at(570))), [("a".to_owned(), Some(30))]);
+    for (before, ends_at, grace) in [("30s", 570, Some(30)), ("200s", 600, None)] {
+        let options = [("yardmaster.dev/run-deadline", "100s"), ("yardmaster.dev/signal-before", before)];
+        let mut state = state(with_options(&options), [running_since("a", 500)]);
+        assert_eq!(end_reason(&state, ends_at - 1), None, "{before}");
+        let plan = reconcile(&state, at(ends_at));
+        let status = plan.status.clone().unwrap().status;
+        state.begin(&plan, at(ends_at));
+        state.observe_job(Job { status, ..state.job.clone() });
+        state.status_written(at(ends_at));
+        assert_eq!(late(&reconcile(&state, at(ends_at))), [("a".to_owned(), grace)], "{before}");
+    }
 }

@@ -203,6 +203,22 @@ fn restarts_in_a_row_wait_longer_and_longer() {
     }
 }
 
+/// A webhook may drop the attempt of each new pod, which is then removed again.
+#[test]
+fn the_end_of_a_pod_of_an_earlier_attempt_does_not_shorten_the_wait_after_refusals() {
+    for (attempt, until) in [(0, 109), (1, 106)] {
+        let mut job = together(&[]);
+        job.status.restarts = 1;
+        let mut state = state(job, pods(attempt, None));
+        let delays = state.limits.api_backoff;
+        for second in [100, 102, 105] {
+            state.create_retry.refused(delays, at(second));
+        }
+        state.pod_vanished(&format!("{attempt}-0").as_str().into());
+        assert_eq!(state.create_retry.waits(at(105)), Some(at(until)), "{attempt}");
+    }
+}
+
 #[test]
 fn a_restart_too_many_fails_the_job() {
     let limit = |most: &[(&str, &str)], backoff_limit| {

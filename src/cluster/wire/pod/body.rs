@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 use super::super::condition::WireCondition;
 use super::super::lenient;
@@ -22,20 +22,9 @@ use crate::job::pod::{ContainerExit, MaxRestarts, Outcome, Phase};
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
 
-/// Reasons for which a container waits that do not go away by themselves, as the kubelet names them.
-const STUCK: [&str; 7] = [
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "ErrImageNeverPull",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "RegistryUnavailable",
-];
-
 /// How far the start of a pod has come.
 pub(super) struct StartProgress {
-    /// It waits, and nothing of it works: no init container runs.
+    /// It has never run, and nothing of it works: no init container runs.
     pub(super) stalled: bool,
     /// Since when it waits, or runs, if that is known and not since its creation.
     pub(super) since: Option<Timestamp>,
@@ -100,6 +89,8 @@ pub(super) struct WireStatus<'a> {
     message: Option<Text<'a>>,
     #[serde(borrow)]
     conditions: Option<Vec<WireCondition<'a>>>,
+    #[serde(deserialize_with = "lenient::time")]
+    start_time: Option<Timestamp>,
     #[serde(borrow)]
     container_statuses: Option<Vec<WireContainer<'a>>>,
     #[serde(borrow)]
@@ -123,16 +114,7 @@ struct WireState<'a> {
     /// Boxed, so that thousands of statuses without it, which take a few bytes each, take little memory.
     #[serde(borrow)]
     terminated: Option<Box<WireTerminated<'a>>>,
-    waiting: Option<WireWaiting>,
     running: Option<WireRunning>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireWaiting {
-    /// Whether the reason is one of [`STUCK`].
-    #[serde(rename = "reason", deserialize_with = "is_stuck_reason")]
-    is_stuck: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -197,6 +179,7 @@ impl<'a> Message<'a> for WireStatus<'a> {
             3 => self.message = value.set_text()?,
             4 => self.reason = value.set_text()?,
             2 => self.conditions.get_or_insert_default().push(value.message()?),
+            7 => self.start_time = value.time()?,
             8 => self.container_statuses.get_or_insert_default().push(value.message()?),
             10 => self.init_container_statuses.get_or_insert_default().push(value.message()?),
             _ => {}
@@ -220,26 +203,11 @@ impl<'a> Message<'a> for WireContainer<'a> {
 impl<'a> Message<'a> for WireState<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
-            1 => self.waiting.get_or_insert_default().merge(value.bytes()?),
             2 => self.running.get_or_insert_default().merge(value.bytes()?),
             3 => self.terminated.get_or_insert_default().merge(value.bytes()?),
             _ => Ok(()),
         }
     }
-}
-
-impl Message<'_> for WireWaiting {
-    fn take(&mut self, number: u32, value: Value<'_>) -> Result<(), Malformed> {
-        if number == 1 {
-            self.is_stuck = STUCK.contains(&&*value.text()?);
-        }
-        Ok(())
-    }
-}
-
-fn is_stuck_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let reason: Option<Text<'de>> = Deserialize::deserialize(deserializer)?;
-    Ok(reason.is_some_and(|reason| STUCK.contains(&&*reason)))
 }
 
 impl Message<'_> for WireRunning {
@@ -296,12 +264,6 @@ impl<'a> WireContainer<'a> {
     /// When it has last ended or started.
     fn last_step(&self) -> Option<Timestamp> {
         self.terminated().and_then(|end| end.finished_at).or_else(|| self.started_at())
-    }
-
-    /// Whether it cannot start until a user mends something.
-    fn is_stuck(&self) -> bool {
-        let waiting = self.state.as_ref().and_then(|state| state.waiting.as_ref());
-        waiting.is_some_and(|waiting| waiting.is_stuck)
     }
 }
 
@@ -393,23 +355,17 @@ impl<'a> WireStatus<'a> {
         MaxRestarts { containers, sidecars }
     }
 
-    /// How far a pod that has not ended has come. `unready_since`: since when it is not ready.
-    pub(super) fn start(
-        &self,
-        phase: Phase,
-        sidecars: &Sidecars<'_>,
-        unready_since: Option<Timestamp>,
-    ) -> StartProgress {
+    /// How far a pod that has not ended has come. Containers may start again and again, so a run counts since the node has taken
+    /// the pod.
+    pub(super) fn start(&self, phase: Phase, sidecars: &Sidecars<'_>) -> StartProgress {
         if phase == Phase::Pending {
             let is_sidecar = |container: &WireContainer<'_>| sidecars.contains(&*container.name);
             let works = self.init_containers().any(|c| c.running().is_some() && !is_sidecar(c));
             let steps = self.init_containers().filter_map(WireContainer::last_step);
             return StartProgress { stalled: !works, since: steps.max() };
         }
-        if self.containers().chain(self.init_containers()).any(WireContainer::is_stuck) {
-            return StartProgress { stalled: true, since: unready_since };
-        }
-        StartProgress { stalled: false, since: self.containers().filter_map(WireContainer::started_at).min() }
+        let first_start = || self.containers().filter_map(WireContainer::started_at).min();
+        StartProgress { stalled: false, since: self.start_time.or_else(first_start) }
     }
 
     /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars

@@ -392,6 +392,7 @@ fn a_pod_is_stalled_while_it_waits_to_start_and_nothing_of_it_works() {
         "status": {"phase": "Pending", "initContainerStatuses": init(running.clone())},
     });
     let runs = |containers: Value| json!({"status": {"phase": "Running", "containerStatuses": containers, "conditions": unready}});
+    let taken = |containers: Value| json!({"status": {"phase": "Running", "startTime": second(5), "containerStatuses": containers}});
     let deleted = json!({
         "metadata": {"deletionTimestamp": second(50)}, "status": {"phase": "Pending", "containerStatuses": []},
     });
@@ -402,9 +403,11 @@ fn a_pod_is_stalled_while_it_waits_to_start_and_nothing_of_it_works() {
         (pending(init(running.clone())), false, 11),
         (pending(init(ended.clone())), true, 20),
         (sidecar, true, 11),
-        (runs(waiting("ImagePullBackOff")), true, 40),
+        (runs(waiting("ImagePullBackOff")), false, 0),
         (runs(waiting("CrashLoopBackOff")), false, 0),
         (runs(json!([{"name": "c", "state": running}, {"name": "d", "state": ended}])), false, 1),
+        (taken(waiting("CrashLoopBackOff")), false, 5),
+        (taken(json!([{"name": "c", "state": running, "restartCount": 3}])), false, 5),
         (deleted, false, 50),
     ] {
         let seen = observe(pod.clone()).pod;
