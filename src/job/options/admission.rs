@@ -1,7 +1,7 @@
 //! The rules by which the chart's ValidatingAdmissionPolicy refuses wrong values of options.
 //!
-//! They are in CEL, and made from [`TABLE`]; a last one is about the Jobs that may restart together. The policy has the variables `annotations` and `before`: those of the Job, and
-//! those that it had before the change.
+//! They are in CEL, and made from [`TABLE`]. The last one says which Jobs may restart together. The policy has the variables
+//! `annotations` and `before`: those of the Job, and those that it had before the change.
 
 use std::fmt::Write as _;
 
