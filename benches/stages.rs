@@ -135,6 +135,7 @@ fn pod_manifest(bencher: Bencher<'_, '_>) {
         place: Place { number, attempt: 0 },
         index_failures: None,
         backoff: None,
+        lineage: None,
         behind: 0,
     };
     let body = |number| maker().manifest(at(number)).body();
@@ -217,13 +218,14 @@ impl Fleet {
             index: self.indexed.then_some(place.number),
             place: Some(place),
             index_failures: IndexFailures::default(),
-            backoff: None,
+            carried: None,
             scheduled: false,
             phase: Phase::Pending,
             ready_since: None,
             restarts: 0,
             max_restarts: MaxRestarts::default(),
             finished: self.now.into(),
+            stalled: false,
             outcome: None,
         }
     }

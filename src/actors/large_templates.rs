@@ -54,7 +54,7 @@ impl Requests {
                 });
             };
             let place = new.place;
-            match this.from_live(new, pod_group, before).await {
+            match this.live_manifest(new, pod_group, before).await {
                 Ok(manifest) => {
                     let creation = this.creation(manifest, right);
                     this.run(async move {
@@ -71,7 +71,7 @@ impl Requests {
     }
 
     /// A pod as the Job's template is now.
-    async fn from_live(
+    async fn live_manifest(
         &self,
         new: NewPod,
         pod_group: Option<Box<str>>,

@@ -53,13 +53,22 @@ struct Script {
     tests: Vec<Test>,
 }
 
+/// A property of the runtime without which a test has another outcome.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Need {
+    /// Containers use their volume at its path.
+    Mounts,
+    /// SIGTERM does not end the first process of a container, so the exit code of a deleted pod is that of SIGKILL.
+    Containers,
+}
+
 /// An e2e test.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Test {
     test: String,
-    /// `mounts`, if containers use their volume at its path.
-    needs: Option<String>,
+    needs: Option<Need>,
     steps: Vec<Step>,
 }
 
@@ -136,7 +145,11 @@ async fn play_all(runtime: Runtime, kubeconfig: &Path) -> Vec<String> {
     config.proxy_url = None;
     let client = kube::Client::try_from(config).unwrap();
     let only = std::env::var(ONLY).unwrap_or_default();
-    let fits = |test: &&Test| runtime != Runtime::Processes || test.needs.is_none();
+    let fits = |test: &&Test| match test.needs {
+        None => true,
+        Some(Need::Mounts) => runtime != Runtime::Processes,
+        Some(Need::Containers) => runtime == Runtime::Containers,
+    };
     let tests = script.tests.iter().filter(fits).filter(|test| test.test.contains(&only));
     let played = tests.enumerate().map(|(number, test)| {
         let player = Player {

@@ -72,8 +72,7 @@ pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<Strin
             pod.end.is_some_and(|end| !end.succeeded) && consequence(job, pod) != Consequence::Ignore;
         failed || pod.deleted.is_some() || pod.gone.is_some() || pod.meddled || pod.garbled
     };
-    let caused =
-        |of: u64| ledger.pods_of(uid).filter(|pod| attempt(pod) == Some(of)).any(|pod| is_cause(pod));
+    let caused = |of: u64| ledger.pods_of(uid).filter(|pod| attempt(pod) == Some(of)).any(&is_cause);
     (0..last)
         .find(|attempt| !caused(*attempt))
         .map(|attempt| format!("no pod of attempt {attempt} has failed"))

@@ -153,7 +153,7 @@ impl PodSet {
         let current = self.lineages.as_ref().and_then(|lineages| lineages.current());
         if self.current_attempt != current {
             self.current_attempt = current;
-            self.pending_before.extend(self.pending.iter().map(|(number, _)| *number));
+            self.pending_before.extend(self.pending.keys().copied());
             self.relink_all();
         }
     }
