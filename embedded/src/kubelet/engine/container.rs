@@ -28,6 +28,8 @@ const LONGEST_LINE: usize = 16 << 10;
 const KILLED_AGAIN: Duration = Duration::from_secs(5);
 /// How often one after the other an engine may not answer a signal.
 const MOST_UNHEARD: u32 = 4;
+/// Podman's answer to a wait before it has noted the exit code.
+const NO_CODE: i64 = -1;
 /// The beginning of a time in the place of none.
 const YEAR_ONE: &str = "0001-";
 /// The number of SIGKILL.
@@ -234,7 +236,9 @@ impl Container {
         loop {
             let answer = match self.engine.0.waiting.wait_container(&self.id, None).try_next().await {
                 Ok(answer) => answer.map(|answer| answer.status_code),
-                Err(Error::DockerContainerWaitError { code, .. }) => Some(code),
+                Err(Error::DockerContainerWaitError { code: code @ 1.., .. }) => Some(code),
+                // The wait itself has failed, so its code is not that of the container.
+                Err(Error::DockerContainerWaitError { .. }) => Some(NO_CODE),
                 // Somebody else has removed it.
                 Err(error) if is_absent(&error) => return i64::from(128 + KILL),
                 Err(error) => {
@@ -246,7 +250,6 @@ impl Container {
                     None
                 }
             };
-            // Podman answers -1 if it is asked before it has noted the code.
             let code = match answer {
                 Some(..0) => self.exit_code().await,
                 answer => answer,
