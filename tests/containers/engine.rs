@@ -124,7 +124,8 @@ impl Podman {
         let _absent = std::fs::remove_file(socket);
         let mut service = self.command();
         service.args(["system", "service", "--time", idle, &address]).stdin(Stdio::null());
-        service.stdout(Stdio::null()).stderr(Stdio::null());
+        // The monitor of a container writes a file there if that runs out of memory.
+        service.current_dir(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
         let service = service.spawn().map_err(|error| error.to_string())?;
         let deadline = Instant::now() + Duration::from_secs(20);
         while std::os::unix::net::UnixStream::connect(socket).is_err() {
