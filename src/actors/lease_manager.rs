@@ -184,10 +184,10 @@ impl LeaseManager {
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
                 biased;
+                // The process ends, and nothing is written from here on.
+                _ = self.cx.downfall.comes() => return,
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                // The process ends: nothing is written from here on.
-                _ = self.cx.downfall.comes() => return,
                 () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
