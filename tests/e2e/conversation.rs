@@ -117,7 +117,7 @@ struct Question {
     /// Time before the next step.
     #[serde(default)]
     pause_ms: u64,
-    /// If the request is refused, as after a conflict, the client begins again so many steps before.
+    /// If the request is refused, as after a conflict: the number of steps before it from which the client begins again.
     #[serde(default)]
     back: usize,
 }

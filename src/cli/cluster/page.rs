@@ -121,7 +121,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// What each controller that answers shows at this path.
+    /// The answer of each controller at this path, without those that fail.
     async fn parts<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
         let controllers: Vec<_> =
             self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();

@@ -49,8 +49,8 @@ pub(super) struct TraceArgs {
     /// Namespace of the Job [default: that of the kubeconfig context; with --file, any].
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
-    /// Read spans from this file, as the file exporter of the OpenTelemetry collector writes it: OTLP in JSON, an object a line; `-` is
-    /// standard input [default: ask the controllers].
+    /// Read spans from a file that the OpenTelemetry collector's file exporter wrote (OTLP in JSON); `-` is standard
+    /// input [default: ask the controllers].
     #[arg(short, long, value_name = "FILE", conflicts_with = "page")]
     file: Option<PathBuf>,
     /// Pages of all controllers, which keep traces if they have --trace-memory: http://HOST:PORT/, or with #token=TOKEN
