@@ -93,7 +93,7 @@ impl PageAddress {
         Ok(jobs.into_iter().find(|job| job.namespace == namespace && job.name == name))
     }
 
-    /// The latest spans of the Jobs of this name; `None` if the controllers keep none.
+    /// The latest spans of the latest Job of this name; `None` if the controllers keep none.
     pub(super) async fn trace(&self, namespace: &str, name: &str) -> anyhow::Result<Option<OtlpTraces>> {
         self.read("trace", &[("namespace", namespace), ("job", name)]).await
     }

@@ -58,7 +58,7 @@ pub trait Overviews: Send + Sync + 'static {
     /// Everything that the page shows now, with the Jobs that a query selects.
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
 
-    /// The latest spans of the Jobs that have or had a name; `None` if no traces are kept.
+    /// The latest spans of the latest Job that has or had a name; `None` if no traces are kept.
     fn trace(&self, _job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
         Box::pin(async { None })
     }

@@ -155,7 +155,7 @@ impl JobTraces {
         self.exporting.as_ref().map_or(0, |exporting| exporting.drops.count())
     }
 
-    /// The latest spans of the Jobs that have or had this name; `None` if no traces are kept in memory.
+    /// The latest spans of the latest Job that has or had this name; `None` if no traces are kept in memory.
     pub fn latest(&self, namespace: &str, job: &str) -> Option<OtlpTraces> {
         Some(self.exporting.as_ref()?.kept.as_ref()?.of(namespace, job))
     }

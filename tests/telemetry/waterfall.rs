@@ -76,7 +76,9 @@ fn the_kubeconfig_of_a_cluster_leads_to_the_traces_of_its_controllers() {
 
     let spans = on_cluster(&["trace", "fails", "-o", "json"]).stdout;
     std::fs::write(file("spans.json"), spans).unwrap();
-    assert_eq!(of_file(&file("spans.json"), "default/fails"), (Some(0), printed));
+    let (code, of_spans) = of_file(&file("spans.json"), "default/fails");
+    assert_eq!(code, Some(0));
+    assert_explains(&of_spans);
     let (code, _) = of_file(&file("spans.json"), "other");
     assert_eq!(code, Some(3));
     let missing = on_cluster(&["trace", "other"]);

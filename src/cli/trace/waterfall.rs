@@ -59,7 +59,7 @@ pub(super) fn lines(trace: &JobSpans, width: usize, all: bool) -> Vec<Line> {
     let times = 2 * (GAP + TIME);
     let widest = labels.iter().map(|label| label.width()).max().unwrap_or_default().max("SPAN".len());
     let room = width.saturating_sub(times);
-    let labelled = widest.min(room.saturating_sub(GAP + SHORTEST_BARS).max(room / 2));
+    let labelled = widest.min(room * 3 / 5);
     let bars = room.saturating_sub(labelled + GAP);
     let bars = if bars >= SHORTEST_BARS { bars } else { 0 };
     let labelled = if bars == 0 { widest.min(room) } else { labelled };

@@ -21,6 +21,8 @@ use super::otlp::{
 
 /// A Job may take one part in this many of the memory.
 const JOB_PART: usize = 8;
+/// Most bytes of a Job, so that a client can read them in one piece.
+const JOB_MOST: usize = 4 << 20;
 /// Bytes of a Job besides its spans.
 const JOB_BYTES: usize = 512;
 /// Bytes of a span besides its text.
@@ -72,12 +74,12 @@ impl KeptTraces {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The spans of the Jobs that have or had this name.
+    /// The spans of the latest Job that has or had this name.
     pub(super) fn of(&self, namespace: &str, job: &str) -> OtlpTraces {
         let board = self.board();
         let jobs = board.namespaces.get(namespace).into_iter().flat_map(|namespace| namespace.jobs.values());
-        let texts: Vec<_> =
-            jobs.filter(|kept| *kept.name == *job).flat_map(|kept| kept.spans.clone()).collect();
+        let latest = jobs.filter(|kept| *kept.name == *job).max_by_key(|kept| kept.last);
+        let texts = latest.map(|kept| kept.spans.clone()).unwrap_or_default();
         let resource = OtlpResource { attributes: board.resource.clone() };
         drop(board);
         // The texts are ours, so all can be read.
@@ -105,7 +107,7 @@ impl KeptTraces {
 
 impl TraceBoard {
     fn add(&mut self, namespace: &str, name: &str, uid: &str, text: Box<str>) {
-        let most = self.most / JOB_PART;
+        let most = (self.most / JOB_PART).min(JOB_MOST);
         let size = text.len() + SPAN_BYTES;
         if size + JOB_BYTES > most {
             return;
@@ -274,6 +276,19 @@ mod tests {
         assert_consistent(&kept);
         assert!(!names(&kept, "a", "goes-on").is_empty());
         assert_eq!(names(&kept, "a", "rests"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_jobs_that_had_the_same_name_the_latest_is_shown() {
+        let kept = KeptTraces::new(MOST);
+        let mut older = span("a", "train", "older");
+        older.attributes.retain(|attribute| attribute.key != attribute::K8S_JOB_UID);
+        let uid = serde_json::json!({"stringValue": "another"});
+        older.attributes.push(OtlpAttribute { key: attribute::K8S_JOB_UID.to_owned(), value: uid });
+        kept.keep(&older);
+        kept.keep(&span("a", "train", "newer"));
+        assert_eq!(names(&kept, "a", "train"), ["newer"]);
+        assert_consistent(&kept);
     }
 
     #[test]
