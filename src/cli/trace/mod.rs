@@ -83,6 +83,7 @@ pub(super) async fn run(args: TraceArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The waterfall of the latest Job of this name, as standard output takes it; `None` without spans of it.
+#[cfg(feature = "embedded")]
 pub(super) fn waterfall_of(traces: OtlpTraces, namespace: &str, name: &str) -> Option<String> {
     JobSpans::choose(traces, Some(namespace), name).map(|found| text(&found, false))
 }
