@@ -24,8 +24,11 @@ use crate::cluster::boot_clock::BootClock;
 use crate::cluster::elsewhere::Elsewhere;
 use crate::cluster::supervision::supervised;
 use crate::cluster::transport::Transport;
-use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
+use crate::telemetry::http::{
+    self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls, TraceQuery,
+};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long readings of the Jobs are shared: many viewers cost the actors no more than one.
 const READING_PERIOD: Duration = Duration::from_millis(250);
@@ -157,6 +160,11 @@ impl Overviews for ReplicaProbe {
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
         Box::pin(async { serde_json::to_value(self.read_overview(query).await).unwrap_or_default() })
     }
+
+    fn trace(&self, TraceQuery { namespace, job }: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+        let traces = self.config.traces.latest(&namespace, &job);
+        Box::pin(async { traces })
+    }
 }
 
 impl Probe for ReplicaProbe {
@@ -193,6 +201,7 @@ impl Probe for ReplicaProbe {
     fn measure(&self, metrics: &Metrics) {
         let dropped = self.config.traces.dropped();
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
+        metrics.trace_memory.set(i64::try_from(self.config.traces.kept_bytes()).unwrap_or(i64::MAX));
         let renewed = self.lease_manager.view().borrow().renewed();
         // A heartbeat that has never been renewed is as old as the replica.
         let age = self.boot_clock.now().saturating_duration_since(renewed.unwrap_or(self.began));

@@ -20,6 +20,7 @@ use crate::cluster::answer_time::AnswerTime;
 use crate::job::options::DefaultOption;
 use crate::sharding::ShardCount;
 use crate::sharding::lease::LONGEST_LEASE;
+use crate::telemetry::traces::MOST_TRACE_MEMORY;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
@@ -103,6 +104,9 @@ pub(super) struct ControllerArgs {
     /// traces].
     #[arg(long, value_name = "URL")]
     pub(super) otlp_endpoint: Option<String>,
+    /// Memory for the latest traces of Jobs, which `yardmaster trace` reads, in MiB, up to 1024; 0 keeps none.
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(MOST_TRACE_MEMORY)))]
+    pub(super) trace_memory: u32,
     /// End when standard input closes: the parent process may be killed.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,

@@ -12,12 +12,12 @@ mod tls;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,7 @@ pub use self::secret::Secret;
 pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
 pub use self::tls::{Tls, TlsError, TlsFiles};
 use super::metrics::{Format, Metrics};
+use super::traces::otlp::OtlpTraces;
 
 /// The state of a replica, as its pages show it.
 pub trait Probe: Overviews {
@@ -56,6 +57,20 @@ pub trait Probe: Overviews {
 pub trait Overviews: Send + Sync + 'static {
     /// Everything that the page shows now, with the Jobs that a query selects.
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
+
+    /// The latest spans of the latest Job that has or had a name; `None` if no traces are kept.
+    fn trace(&self, _job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+        Box::pin(async { None })
+    }
+}
+
+/// The Job whose trace is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TraceQuery {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub job: String,
 }
 
 /// The phases of Jobs that a query may ask for.
@@ -127,6 +142,7 @@ pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
     };
     let data = Router::new()
         .route("/debug/overview", get(overview))
+        .route("/debug/trace", get(trace))
         .route_layer(from_fn_with_state(access, access::guard))
         .with_state(overviews);
     Router::new()
@@ -163,6 +179,13 @@ async fn overview(State(overviews): State<Arc<dyn Overviews>>, Query(query): Que
         .into_response()
 }
 
+async fn trace(State(overviews): State<Arc<dyn Overviews>>, Query(job): Query<TraceQuery>) -> Response {
+    match overviews.trace(job).await {
+        Some(traces) => Json(traces).into_response(),
+        None => (StatusCode::NOT_FOUND, "no traces are kept: see --trace-memory\n").into_response(),
+    }
+}
+
 async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
     let format = Format::negotiate(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let text = pages.metrics.read(format, |metrics| pages.probe.measure(metrics)).await;
@@ -194,6 +217,11 @@ mod tests {
     impl Overviews for Starting {
         fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
             Box::pin(async move { serde_json::json!({"search": query.search, "limit": query.limit}) })
+        }
+
+        fn trace(&self, job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+            let kept = (job.namespace != "off").then(OtlpTraces::default);
+            Box::pin(async { kept })
         }
     }
 
@@ -243,6 +271,9 @@ mod tests {
             ("/debug/overview", "200 OK", r#"{"limit":100,"search":""}"#),
             ("/debug/overview?limit=many", "400 Bad Request", ""),
             ("/debug/overview?phase=nope", "400 Bad Request", "phase: expected one of running, waiting"),
+            ("/debug/trace?namespace=a&job=b", "200 OK", r#"{"resourceSpans":[]}"#),
+            ("/debug/trace?namespace=off&job=b", "404 Not Found", "--trace-memory"),
+            ("/debug/trace?job=b", "400 Bad Request", ""),
             ("/", "200 OK", "content-security-policy: default-src 'none'"),
             ("/", "200 OK", "x-content-type-options: nosniff"),
             ("/nothing", "404 Not Found", ""),

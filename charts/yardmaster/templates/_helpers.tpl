@@ -271,6 +271,9 @@ Kubernetes version unless it is given --api-versions.
 {{- with include "yardmaster.featureGates" . }}
 - {{ printf "--feature-gates=%s" . | quote }}
 {{- end }}
+{{- with int64 .Values.tracing.memory }}
+- {{ printf "--trace-memory=%d" . | quote }}
+{{- end }}
 - {{ printf "--log-format=%s" $c.logFormat | quote }}
 - {{ printf "--log-level=%s" $c.logLevel | quote }}
 {{- range .Values.extraArgs }}

@@ -17,6 +17,7 @@ use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::console::note;
 use super::embedded::write_kubeconfig;
+use super::page_client::PageAddress;
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
 use super::temporary::private_directory;
@@ -270,9 +271,8 @@ impl Cluster {
             None => None,
         };
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
-        let secure = server.secure_kubeconfig();
-        write_kubeconfig(&secure, &kubeconfig)?;
-        // A file of their own, since somebody may replace or remove the other. Over TLS as well, so that nobody
+        let mut secure = server.secure_kubeconfig();
+        // A file of their own, since somebody may replace or remove that of the user. Over TLS as well, so that nobody
         // who takes over the port after a crash gets the token.
         let own = directory.path().join("controllers.kubeconfig");
         write_kubeconfig(&secure, &own)?;
@@ -283,6 +283,10 @@ impl Cluster {
             0 => None,
             _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone())?),
         };
+        if let Some(page) = &page {
+            PageAddress::write(&page.address(), &mut secure);
+        }
+        write_kubeconfig(&secure, &kubeconfig)?;
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
