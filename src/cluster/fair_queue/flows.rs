@@ -79,7 +79,7 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         dropped
     }
 
-    /// Puts back an item that was taken too early: it is the next, in the same turn.
+    /// Puts back an item that was taken too early: it is the next. A turn that went on is over then.
     pub(super) fn put_back(&mut self, flow: F, item: T) {
         let turn = self.flows.get(&flow).map(|known| known.turn);
         let mut items = turn.and_then(|turn| self.leave(turn)).map(|(_, items)| items).unwrap_or_default();
@@ -97,9 +97,11 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
 
     /// Takes the next item. Its flow has the last turn then, unless its turn goes on.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let (flow, mut items) = self.leave(self.turn()?)?;
+        let turn = self.turn()?;
+        let behind = self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
+        let (flow, mut items) = self.leave(turn)?;
         let item = items.pop_front();
-        self.pass_turn(&flow, item.as_ref().map_or(0, self.behind));
+        self.pass_turn(&flow, behind);
         if !items.is_empty() {
             self.enter(flow, self.last_turn(), items);
         }
@@ -232,7 +234,7 @@ mod tests {
         let first = flows.pop().unwrap_or_default();
         flows.put_back(0, first);
         assert_eq!(flows.peek(), Some(&(0, 7)));
-        assert_eq!(drain(&mut flows), [(0, 7), (1, 0), (0, 6), (2, 0)]);
+        assert_eq!(drain(&mut flows), [(0, 7), (1, 0), (2, 0), (0, 6)]);
     }
 
     /// As Jobs do that create their pods in rounds of 1, 2, 4 and 8, each of which waits for the answers to the one before.
