@@ -61,7 +61,7 @@ pub(super) struct ControllerArgs {
     /// Maximum burst of writes above --kube-api-qps.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
-    /// Maximum time that status updates are batched under load; up to 5 s if progress would take over 1% of
+    /// Maximum time that status updates are batched under load; up to 7 s if progress would take over 1% of
     /// --kube-api-qps, and longer if it would take over 25%.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     batch_period: Duration,

@@ -60,8 +60,6 @@ const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
 /// After a rest, progress waits for this long, and no longer than a batch period. Pods that end or become ready together are then
 /// shown together, and the second of them does not wait for a whole period.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// Periods between two statuses of a suspended Job that only show how many pods are left.
-const SUSPENDED: u32 = 2;
 /// Longest time that pods exist before a status shows the start of their Job: clients read `startTime`, `ready` and
 /// `terminating`, which are absent before.
 const UNSHOWN: Duration = Duration::from_secs(2);
@@ -135,8 +133,8 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
         if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
     } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
         // The user who has suspended the Job is about to change it, and every write of ours makes that
-        // fail.
-        state.pace.status_period * SUSPENDED
+        // fail. Counts of a status must still not become too old.
+        state.pace.status_period + state.limits.batch_period
     } else {
         state.pace.status_period
     }

@@ -33,7 +33,7 @@ use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::workspace::Workspace;
 use super::{
-    KubeletMode, attend, evictions, images, pod_names, refusals, reporter, runtime, service_account,
+    KubeletMode, action, attend, evictions, images, pod_names, refusals, reporter, runtime, service_account,
     token_renewal, volumes,
 };
 use crate::pod_entrance::PodEntrance;
@@ -257,10 +257,21 @@ impl Worker {
                 }
             }
         }
-        if matches!(self.context.mode, KubeletMode::Process) {
+        if self.may_have_stragglers() {
             self.context.stragglers.kill(&self.key.uid).await;
         }
         self.record.send_modify(|record| record.finish(Timestamp::now()));
+    }
+
+    /// Whether processes of this pod may be left, now that its containers have ended. Commands of hooks and probes may still
+    /// run, with children of their own.
+    fn may_have_stragglers(&self) -> bool {
+        let spec = &self.pod.spec;
+        let mut containers = spec.init_containers.iter().chain(&spec.containers);
+        let may_have = |supervisor: &Arc<Supervisor>| supervisor.may_have_orphans();
+        matches!(self.context.mode, KubeletMode::Process)
+            && (containers.any(action::runs_commands)
+                || self.context.supervisor.as_ref().is_none_or(may_have))
     }
 
     fn apply_order(&self, order: Wanted) {
