@@ -102,6 +102,11 @@ impl PodSpec {
         self.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)
     }
 
+    /// The volume of a mount, if the pod has it.
+    pub(super) fn volume(&self, mount: &VolumeMount) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.name == mount.name)
+    }
+
     /// Time between SIGTERM and SIGKILL; Kubernetes' default is 30 s.
     pub(super) fn grace(&self) -> Duration {
         grace(self.termination_grace_period_seconds.unwrap_or(30))
@@ -283,6 +288,9 @@ pub(super) struct Volume {
     pub(super) ephemeral: Option<core::EphemeralVolumeSource>,
     /// The files of an image, which only an engine has.
     pub(super) image: Option<core::ImageVolumeSource>,
+    /// The access of the pod's account to the API server, which this kubelet has added to the pod.
+    #[serde(skip)]
+    pub(super) is_access: bool,
     /// Any other kind, by its field name.
     #[serde(flatten)]
     pub(super) other: BTreeMap<String, serde_json::Value>,

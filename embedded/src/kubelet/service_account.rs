@@ -17,10 +17,10 @@ use tokio::time::{Instant, sleep};
 
 use super::KubeletMode;
 use super::client::PodClient;
+use super::context::Context;
 use super::engine::{Engine, Network};
 use super::environment::Variables;
 use super::pod::{Container, Pod, PodSpec, Volume, VolumeMount};
-use super::worker::Context;
 use crate::controllers::ROOT_CERTIFICATES;
 use crate::pod_entrance::PodEntrance;
 
@@ -34,7 +34,7 @@ const TOKEN_SECONDS: i64 = 3607;
 /// Permissions of the files in containers, whose users differ, as in Kubernetes.
 const CONTAINER_MODE: i32 = 0o644;
 /// Permissions of the files of processes, which all run as the user of the cluster.
-const PROCESS_MODE: i32 = 0o600;
+pub(super) const PROCESS_MODE: i32 = 0o600;
 /// How long an account counts as it was read: many pods of one account start together.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -89,7 +89,7 @@ pub(super) async fn give(context: &Context, client: &PodClient, pod: Arc<Pod>) -
 }
 
 /// Adds the volume, and mounts it in the containers that mount nothing else at its path.
-fn mount(spec: &mut PodSpec, mode: i32) {
+pub(super) fn mount(spec: &mut PodSpec, mode: i32) {
     let lacks_it =
         |container: &&mut Container| container.volume_mounts.iter().all(|one| one.mount_path != PATH);
     let is_free = |name: &str| spec.volumes.iter().all(|volume| volume.name != name);
@@ -138,7 +138,7 @@ fn volume(name: String, mode: i32) -> Volume {
         },
     ];
     let projected = core::ProjectedVolumeSource { default_mode: Some(mode), sources: Some(sources) };
-    Volume { name, projected: Some(projected), ..Volume::default() }
+    Volume { name, projected: Some(projected), is_access: true, ..Volume::default() }
 }
 
 /// The address at which a pod reaches the API server; `None` if it cannot.

@@ -15,7 +15,7 @@ use super::KubeletMode;
 use super::client::{Data, PodClient};
 use super::environment;
 use super::host_path;
-use super::pod::{Pod, Volume};
+use super::pod::{Pod, PodSpec, Volume, VolumeMount};
 use super::pod_folder::PodFolder;
 use super::refusals::FAILED_MOUNT;
 use super::setup::SetupError;
@@ -47,7 +47,7 @@ impl VolumeFile {
     }
 }
 
-/// Who uses a volume.
+/// The users of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Users {
     /// This user, as whom processes run.
@@ -59,7 +59,8 @@ enum Users {
 /// The paths of a pod's volumes on this host, by the volumes' names.
 pub(super) type Volumes = BTreeMap<String, PathBuf>;
 
-/// Creates the pod's volumes: in its folder, unless they outlive it. Those of images come with the containers that mount them.
+/// Creates the pod's volumes: in its folder, unless they outlive it. Image volumes come with the containers that
+/// mount them.
 pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
     let Worker { client, pod, folder, context, .. } = worker;
     let mut volumes = Volumes::new();
@@ -106,6 +107,19 @@ pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
     (!is_folder).then(|| {
         (kind, format!("volume {:?}: a {kind} volume is not supported by the local kubelet", volume.name))
     })
+}
+
+/// Whether a container may not write a mount: Kubernetes fills its volume, or the pod says so.
+pub(super) fn is_read_only(spec: &PodSpec, mount: &VolumeMount) -> bool {
+    let is_filled = |volume: &Volume| {
+        let claim = volume.persistent_volume_claim.as_ref();
+        volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.downward_api.is_some()
+            || volume.projected.is_some()
+            || claim.is_some_and(|claim| claim.read_only == Some(true))
+    };
+    mount.read_only || spec.volume(mount).is_some_and(is_filled)
 }
 
 /// The name of the variable with a volume's directory.
@@ -206,7 +220,7 @@ fn downward(
     Ok(files)
 }
 
-/// Makes the folder of a volume. One with files is made again, because containers may have changed it.
+/// Makes the folder of a volume. A folder with files is made again, because containers may have changed it.
 /// Its group is that of the pod's `fsGroup`, where this process may give it away.
 async fn fill(
     folder: &PodFolder,
@@ -227,7 +241,7 @@ async fn fill(
         for (path, file) in files.iter().flatten() {
             folder.write(path, &file.content, file.mode | group_reads)?;
         }
-        // Nobody else enters the pod's own folder, but its containers may run as any user.
+        // No other user enters the pod's own folder, but its containers may run as any user.
         if users == Users::Any {
             folder.set_mode(if files.is_some() { READ_BY_ALL } else { WRITTEN_BY_ALL })?;
         }

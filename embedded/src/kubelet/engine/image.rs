@@ -29,7 +29,7 @@ const INVALID_NAME: &str = "InvalidImageName";
 const INSPECT_FAILED: &str = "ImageInspectError";
 
 /// An image that the engine has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::kubelet) struct LocalImage {
     /// The ID, which is a digest.
     pub(in crate::kubelet) id: String,

@@ -18,7 +18,9 @@ impl Engine {
             let listed = self.list(label).await;
             let Err(Error::DockerResponseServerError { message, .. }) = &listed else { return listed };
             let Some(id) = removed_by_half(message) else { return listed };
-            self.remove(id).await;
+            if self.try_to_remove(id).await.is_err() {
+                return listed;
+            }
         }
         self.list(label).await
     }
