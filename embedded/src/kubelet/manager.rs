@@ -37,7 +37,7 @@ pub(super) struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Without a manager nobody needs the place.
+        // Without a manager the place is not needed.
         self.freed.send(std::mem::take(&mut self.uid)).ok();
     }
 }
@@ -53,7 +53,7 @@ pub(super) struct Manager {
     is_changed: bool,
     /// UIDs of pods that have left their place.
     left_places: (UnboundedSender<String>, UnboundedReceiver<String>),
-    /// What pods that wait were told last, by UID.
+    /// The last explanation to each pod that waits, by UID.
     explained: HashMap<String, String>,
     bindings: Arc<Semaphore>,
     explanations: Arc<Semaphore>,

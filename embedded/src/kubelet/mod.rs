@@ -99,7 +99,7 @@ pub enum KubeletMode {
     /// By a container engine.
     Containers(Engine),
     /// Not at all: pods run for the time in the annotation `yardmaster.dev/simulated-run-time` (such as `2s`;
-    /// default 1 s) and end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
+    /// default 1 s). They end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
     Simulated,
 }
 
@@ -113,8 +113,8 @@ pub struct KubeletConfig {
     /// How containers are run.
     pub mode: KubeletMode,
     /// Directory for the volumes and logs of existing pods; a temporary directory by default. With a
-    /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
-    /// of the others, and removes the files of pods that no longer exist.
+    /// directory from a previous kubelet, this kubelet continues pods that may be restarted, and reports the end
+    /// of the others. It removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
     /// The way of pods to the API server. Without one they get no tokens beside those that they ask for
     /// themselves.

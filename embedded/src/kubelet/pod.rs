@@ -188,7 +188,7 @@ pub(super) enum RestartPolicy {
     Never,
 }
 
-/// One container of a pod.
+/// A container of a pod.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Container {
@@ -240,7 +240,7 @@ impl VolumeMount {
     }
 }
 
-/// What the processes of a pod, or of one container, may do, and as whom.
+/// The rights and the user of the processes of a pod, or of one container.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SecurityContext {
@@ -257,7 +257,7 @@ pub(super) struct SecurityContext {
 }
 
 impl SecurityContext {
-    /// That of a container of a pod: what it does not say itself, the pod says.
+    /// The context of a container of a pod, which says what the container does not say itself.
     pub(super) fn over(&self, pod: &Self) -> Self {
         Self {
             run_as_user: self.run_as_user.or(pod.run_as_user),
@@ -271,7 +271,7 @@ impl SecurityContext {
     }
 }
 
-/// One volume of a pod: the kinds that a directory of this host can represent.
+/// A volume of a pod: the kinds that a directory of this host can represent.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Volume {

@@ -1,4 +1,4 @@
-//! The fields of a pod that this host can never give it, as its spec alone says. That is decided before anything of the
+//! The fields of a pod that this host can never give it, as its spec alone says. The decision comes before anything of the
 //! pod starts: a process would otherwise find the host's own file where it expects one of its pod.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! One run of one container: as a process, by an engine, or simulated.
+//! A run of a container: as a process, by an engine, or simulated.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -126,7 +126,7 @@ async fn recipe(
     })
 }
 
-/// Makes the file for a container's termination message, which its processes may write whoever they are.
+/// Makes the file for a container's termination message, which its processes may write as any user.
 async fn provide_message(pod: &PodFolder, container: &Container) -> Result<PathBuf, SetupError> {
     let (folder, file) = (pod.clone(), termination_log(container));
     let made = tokio::task::spawn_blocking(move || {
@@ -400,7 +400,7 @@ async fn message(worker: &Worker, container: &Container, exit: Exit, log: LogPla
     }
 }
 
-/// What the container wrote to its termination message file. The file is removed, because the next run must
+/// The content of the container's termination message file. The file is removed, because the next run must
 /// not report the same message.
 fn own_message(pod: &PodFolder, file: &str) -> Option<String> {
     let folder = pod.open().ok()?;

@@ -36,7 +36,7 @@ impl Source {
     }
 
     /// Whether the path still leads to what was found there. The programs of a pod may put something else there
-    /// before it is mounted by its path, such as a link to another folder of this host.
+    /// before the engine mounts it, such as a link to another folder of this host.
     pub(super) fn is_in_place(&self) -> bool {
         let Some(part) = &self.part else { return true };
         let identity = |found: Stat| (found.st_dev, found.st_ino);

@@ -47,11 +47,11 @@ use super::stragglers;
 const POD_UID_LABEL: &str = "dev.yardmaster.pod-uid";
 /// The label with the identity of the process that made a container, and with a number that tells its engines apart.
 const OWNER_LABEL: &str = "dev.yardmaster.owner";
-/// What separates the two.
+/// The letter that separates the two.
 const OF_PROCESS: char = '/';
 /// The number of the next engine of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// What container IDs of Podman begin with.
+/// The beginning of container IDs of Podman.
 const PODMAN: &str = "podman";
 /// How long an engine may take to say that it is there, on a busy machine.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ const ENDLESS: u64 = u32::MAX as u64;
 /// Why no container engine is used.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// None of the usual addresses answers.
+    /// No usual address answers.
     #[error("no container engine answers ({})", tried.join("; "))]
     NoneAnswers {
         /// Each address with what was wrong.
@@ -89,9 +89,9 @@ struct Shared {
     /// For requests that are answered when a container ends.
     waiting: Docker,
     name: String,
-    /// What container IDs in a status begin with.
+    /// The beginning of container IDs in a status.
     scheme: &'static str,
-    /// That of its images, by its name in Go.
+    /// The architecture of its images, by its name in Go.
     architecture: String,
     owner: String,
     images: Images,
@@ -131,8 +131,8 @@ impl Shared {
 }
 
 impl Engine {
-    /// Finds the engine: at `DOCKER_HOST`; else that of the Docker context; else at the usual sockets of Docker and Podman, of this
-    /// user and of the machine.
+    /// Finds the engine at `DOCKER_HOST`, or else that of the Docker context. Without both, it looks at the usual
+    /// sockets of Docker and Podman, of this user and of the machine.
     ///
     /// # Errors
     /// If none answers.
@@ -291,7 +291,7 @@ async fn connect(address: &str) -> Result<(Docker, Docker), String> {
     }
 }
 
-/// What the engine says, or what hinders the way to it.
+/// The answer of the engine, or the obstacle on the way to it.
 fn said(error: &Error) -> String {
     if let Error::DockerResponseServerError { message, .. } = error {
         return message.trim().to_owned();
