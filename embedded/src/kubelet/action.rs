@@ -88,6 +88,11 @@ pub(super) fn all(container: &Container) -> impl Iterator<Item = Action<'_>> {
     probes.chain(hooks.flatten().filter_map(Action::of_hook))
 }
 
+/// Whether an action of a container runs a command there.
+pub(super) fn runs_commands(container: &Container) -> bool {
+    all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)))
+}
+
 fn port(container: &Container, given: &IntOrString) -> Result<u16, String> {
     match given {
         IntOrString::Int(number) => {

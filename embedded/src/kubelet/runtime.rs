@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::action::{self, Action, Place, Target};
+use super::action::{self, Place, Target};
 use super::engine::{self, Engine, ImageRequest, Ingredients, Recipe};
 use super::environment::{self, Variables};
 use super::events::Subject;
@@ -333,8 +333,7 @@ async fn start_container(
 
 /// Where the probes and hooks of a process reach it.
 fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Target {
-    let runs_commands =
-        action::all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)));
+    let runs_commands = action::runs_commands(container);
     let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
     let place = supervisor.map(|supervisor| Place::Host {
         supervisor,

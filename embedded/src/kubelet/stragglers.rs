@@ -125,15 +125,19 @@ pub(super) fn children() -> impl Iterator<Item = Pid> {
     processes().filter(move |id| stat(*id, 4).is_some_and(|parent| parent == own)).filter_map(pid)
 }
 
-/// A thread of this process.
+/// A thread of a process.
 #[derive(Debug)]
 pub(super) struct Thread(PathBuf);
 
 impl Thread {
-    /// The main thread.
+    /// The main thread of this process.
     pub(super) fn main() -> Self {
-        let own = std::process::id();
-        Self(format!("/proc/{own}/task/{own}").into())
+        Self::main_of(std::process::id())
+    }
+
+    /// The main thread of a process.
+    pub(super) fn main_of(process: u32) -> Self {
+        Self(format!("/proc/{process}/task/{process}").into())
     }
 
     /// This thread; `None` on systems that do not name it.

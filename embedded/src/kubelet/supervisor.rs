@@ -35,7 +35,7 @@ pub use self::mounted::{START_MOUNTED, TRY, start_mounted};
 pub use self::program::supervise;
 pub(super) use self::protocol::{Exit, Location, Mount, Namespace, Start};
 use self::protocol::{Reply, Request};
-use super::stragglers;
+use super::stragglers::{self, Thread};
 use crate::restarts;
 
 /// The argument that makes this program a supervisor.
@@ -51,6 +51,7 @@ type Outgoing = (Request, Option<OwnedFd>);
 pub(super) struct Supervisor {
     requests: mpsc::UnboundedSender<Outgoing>,
     calls: Arc<Calls>,
+    main: MainThread,
     next: AtomicU64,
     closing: CancellationToken,
     stop: CancellationToken,
@@ -66,9 +67,19 @@ impl Supervisor {
         let calls = Arc::new(Calls::default());
         let (closing, stop) = (closing.child_token(), CancellationToken::new());
         let tokens = (closing.clone(), stop.clone());
+        let main = MainThread::default();
         let mut task = JoinSet::new();
-        task.spawn(keep_running(program, connection, outgoing, Arc::clone(&calls), tokens));
-        Ok(Self { requests, calls, next: AtomicU64::default(), closing, stop, task: Mutex::new(task) })
+        let links = (Arc::clone(&calls), Arc::clone(&main));
+        task.spawn(keep_running(program, connection, outgoing, links, tokens));
+        Ok(Self { requests, calls, main, next: AtomicU64::default(), closing, stop, task: Mutex::new(task) })
+    }
+
+    /// Whether a process may run whose own parent has ended. A process that leaves the group of its container, as a
+    /// daemon does, has such an ancestor once the container has ended.
+    pub(super) fn may_have_orphans(&self) -> bool {
+        let children = self.main.lock().as_ref().and_then(Thread::children);
+        // Linux never shows an empty list while there is a child.
+        children.is_none_or(|children| !children.is_empty())
     }
 
     /// Starts a process. It writes both its outputs to `output`.
@@ -184,20 +195,25 @@ impl Calls {
     }
 }
 
+/// The main thread of the supervisor while one runs. Linux makes it the parent of all orphans.
+type MainThread = Arc<Mutex<Option<Thread>>>;
+
 /// Connects requests with the supervisor, and replaces one that ended before its time.
 async fn keep_running(
     program: PathBuf,
     mut connection: Connection,
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
-    calls: Arc<Calls>,
+    (calls, main): (Arc<Calls>, MainThread),
     (closing, stop): (CancellationToken, CancellationToken),
 ) {
     let mut delays = delays();
     let last = loop {
         let start = Instant::now();
+        *main.lock() = connection.supervisor.id().map(Thread::main_of);
         if connection.serve(&mut outgoing, &calls, &stop).await.is_break() {
             break Some(connection);
         }
+        *main.lock() = None;
         tracing::error!("the supervisor of the pods' processes ended; their containers count as killed");
         let identity = std::mem::take(&mut connection.identity);
         let kill = tokio::task::spawn_blocking(move || stragglers::kill_processes_under(&identity));

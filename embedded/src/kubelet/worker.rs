@@ -21,8 +21,9 @@ use super::runtime::Run;
 use super::setup::PodSetup;
 use super::status::{Failure, PodRecord};
 use super::stop::StopOrder;
+use super::supervisor::Supervisor;
 use super::volumes::Volumes;
-use super::{KubeletMode, attend, evictions, runtime, token_renewal};
+use super::{KubeletMode, action, attend, evictions, runtime, token_renewal};
 use crate::time::from_now;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
@@ -87,10 +88,21 @@ impl Worker {
                 }
             }
         }
-        if matches!(self.context.mode, KubeletMode::Process) {
+        if self.may_have_stragglers() {
             self.context.stragglers.kill(&self.key.uid).await;
         }
         self.record.send_modify(|record| record.finish(Timestamp::now()));
+    }
+
+    /// Whether processes of this pod may be left, now that its containers have ended. Commands of hooks and probes may still
+    /// run, with children of their own.
+    fn may_have_stragglers(&self) -> bool {
+        let spec = &self.pod.spec;
+        let mut containers = spec.init_containers.iter().chain(&spec.containers);
+        let may_have = |supervisor: &Arc<Supervisor>| supervisor.may_have_orphans();
+        matches!(self.context.mode, KubeletMode::Process)
+            && (containers.any(action::runs_commands)
+                || self.context.supervisor.as_ref().is_none_or(may_have))
     }
 
     fn apply_order(&self, order: Wanted) {

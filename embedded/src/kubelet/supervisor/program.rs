@@ -354,6 +354,8 @@ mod tests {
         );
         children.start_by(1, move || shell(script));
         let pids = [pid_in(&group), pid_in(&daemon)];
+        // By this the cluster knows that it must look for processes that are left.
+        assert!(Thread::main().children().is_none_or(|orphans| !orphans.is_empty()));
         let script = format!("echo $$ > {}; while :; do sleep 1; done", late.display());
         children.start_by(2, move || {
             thread::sleep(Duration::from_millis(200));
