@@ -36,6 +36,11 @@ impl Mounting {
         }
     }
 
+    /// Whether a container has a mount namespace.
+    pub(super) fn mounts(&self, spec: &PodSpec, container: &Container) -> bool {
+        *self == Self::AtPaths && needs_mounts(spec, container)
+    }
+
     /// Why the volumes of a pod are not at their paths; `None` if they are.
     pub(super) fn why_not(&self, spec: &PodSpec) -> Option<String> {
         let Self::ByVariable { why } = self else { return None };
@@ -64,7 +69,7 @@ async fn trial(supervisor: Option<&Path>) -> Result<(), String> {
 
 /// Whether a container needs mounts: it has one that the host does not have by itself. Every container has
 /// the token of the usual account, which needs none: a namespace costs more than a short process.
-pub(super) fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
+fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
     let is_given = |mount: &VolumeMount| is_found(spec, mount) && !mount.read_only;
     let is_access = |mount| spec.volume(mount).is_some_and(|volume| volume.is_access);
     let is_usual = |mount: &VolumeMount| is_access(mount) && !spec.names_account();

@@ -173,9 +173,12 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
 
 /// The files that the container finds as a process.
 async fn view(worker: &Worker, slot: Slot, setup: &PodSetup) -> Result<View, SetupError> {
-    let (mounting, pod) = (worker.context.mounting.clone(), Arc::clone(&worker.pod));
-    let (volumes, folder) = (setup.volumes.clone(), worker.folder.clone());
-    let of = move || View::of(&mounting, &pod.spec, pod.spec.container(slot), &volumes, folder.path());
+    let spec = &worker.pod.spec;
+    if !worker.context.mounting.mounts(spec, spec.container(slot)) {
+        return Ok(View::of_host(worker.folder.path()));
+    }
+    let (pod, volumes, folder) = (Arc::clone(&worker.pod), setup.volumes.clone(), worker.folder.clone());
+    let of = move || View::mounted(pod.spec.container(slot), &volumes, folder.path());
     tokio::task::spawn_blocking(of).await.map_err(|panic| volumes::unusable("the volumes", &panic.into()))
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::environment::Variables;
-use super::mounting::{self, Mounting};
+use super::mounting;
 use super::pod::{Container, PodSpec};
 use super::setup::SetupError;
 use super::supervisor::{Mount, Namespace};
@@ -34,21 +34,14 @@ enum Files {
 }
 
 impl View {
-    /// The view of a container whose pod has this folder and these volumes. Asks the disk.
-    pub(super) fn of(
-        mounting: &Mounting,
-        spec: &PodSpec,
-        container: &Container,
-        volumes: &Volumes,
-        pod: &Path,
-    ) -> Self {
-        let kind = match mounting {
-            Mounting::AtPaths if mounting::needs_mounts(spec, container) => {
-                Files::Mounted { hides_pod: hides(container, volumes, pod) }
-            }
-            Mounting::AtPaths | Mounting::ByVariable { .. } => Files::Host,
-        };
-        Self { pod: pod.to_owned(), kind }
+    /// The view of a container without mounts, whose pod has this folder.
+    pub(super) fn of_host(pod: &Path) -> Self {
+        Self { pod: pod.to_owned(), kind: Files::Host }
+    }
+
+    /// The view of a container with mounts, whose pod has this folder and these volumes. Asks the disk.
+    pub(super) fn mounted(container: &Container, volumes: &Volumes, pod: &Path) -> Self {
+        Self { pod: pod.to_owned(), kind: Files::Mounted { hides_pod: hides(container, volumes, pod) } }
     }
 
     /// Whether it has mounts.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1 as core;
 
 use super::KubeletMode;
-use super::client::{Data, PodClient};
+use super::client::Data;
 use super::environment;
 use super::host_path;
 use super::pod::{Pod, PodSpec, Volume, VolumeMount};
@@ -71,7 +71,7 @@ pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
             let claim = client.bound_claim(&source.claim_name).await?;
             context.claims.provide(context.pods.path(), &claim).await?
         } else {
-            let files = files(client, pod, volume).await?;
+            let files = files(worker, volume).await?;
             let users = match &context.mode {
                 KubeletMode::Containers(_) => Users::Any,
                 KubeletMode::Process | KubeletMode::Simulated => Users::Own,
@@ -128,7 +128,8 @@ pub(super) fn variable(volume: &str) -> String {
 }
 
 /// The files of a volume; `None` if the pod itself fills it.
-async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<Files>, SetupError> {
+async fn files(worker: &Worker, volume: &Volume) -> Result<Option<Files>, SetupError> {
+    let Worker { client, pod, .. } = worker;
     let files = if volume.empty_dir.is_some() || volume.ephemeral.is_some() {
         return Ok(None);
     } else if let Some(source) = &volume.config_map {
@@ -141,7 +142,7 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
     } else if let Some(source) = &volume.downward_api {
         downward(pod, source.items.as_deref(), source.default_mode)
     } else if let Some(source) = &volume.projected {
-        projected(client, pod, source).await
+        projected(worker, source, volume.is_access).await
     } else {
         // Refused before.
         Err(SetupError::refused(FAILED_MOUNT, unsupported(volume).unwrap_or_default().1))
@@ -150,15 +151,19 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
 }
 
 async fn projected(
-    client: &PodClient,
-    pod: &Pod,
+    worker: &Worker,
     projection: &core::ProjectedVolumeSource,
+    is_access: bool,
 ) -> Result<Files, SetupError> {
+    let Worker { client, pod, context, .. } = worker;
     let mode = projection.default_mode;
     let mut files = Files::new();
     for source in projection.sources.iter().flatten() {
         if let Some(source) = &source.config_map {
-            let data = client.config_map(&source.name, source.optional.unwrap_or(false)).await?;
+            let data = match is_access {
+                true => context.accounts.authority(client).await?,
+                false => client.config_map(&source.name, source.optional.unwrap_or(false)).await?,
+            };
             files.extend(select(data, source.items.as_deref(), &source.name, mode)?);
         } else if let Some(source) = &source.secret {
             let data = client.secret(&source.name, source.optional.unwrap_or(false)).await?;
