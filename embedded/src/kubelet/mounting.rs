@@ -71,7 +71,7 @@ async fn trial(supervisor: Option<&Path>) -> Result<(), String> {
 /// the token of the usual account, which needs none: a namespace costs more than a short process.
 fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
     let is_given = |mount: &VolumeMount| is_found(spec, mount) && !mount.read_only;
-    let is_access = |mount| spec.volume(mount).is_some_and(|volume| volume.is_access);
+    let is_access = |mount: &VolumeMount| spec.volume(mount).is_some_and(|volume| volume.is_access);
     let is_usual = |mount: &VolumeMount| is_access(mount) && !spec.names_account();
     container.volume_mounts.iter().any(|mount| !is_given(mount) && !is_usual(mount))
 }

@@ -57,9 +57,7 @@ const PODMAN: &str = "podman";
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Seconds that an answer of the engine may take: a disk that is busy unpacks images for minutes.
 const PATIENCE: u64 = 600;
-/// How long the end of a cluster waits for an engine that is away.
-const AWAITED_AT_END: Duration = Duration::from_secs(5);
-/// How often the engine may refuse to remove a container, and the pause after each refusal.
+/// How often the engine may refuse a removal, and the pause after each refusal.
 const MOST_REFUSALS: u32 = 5;
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Seconds for the answer about a container's end: as long as it takes.
@@ -170,80 +168,45 @@ impl Engine {
         &self.0.name
     }
 
-    /// Removes the containers of a pod.
+    /// Removes the containers of a pod. Waits for the engine.
     pub(super) async fn remove_pod(&self, uid: &str) {
-        self.remove_where(&format!("{POD_UID_LABEL}={uid}"), |_| true).await;
+        let label = format!("{POD_UID_LABEL}={uid}");
+        insist("remove the containers of a pod", || self.remove_where(&label, |_| true)).await;
     }
 
-    /// Removes the containers of processes of this host that have ended.
+    /// Removes the containers of processes of this host that have ended. Waits for the engine.
     pub(super) async fn remove_orphans(&self) {
         let has_ended = |owner: &str| {
             owner.split_once(OF_PROCESS).is_some_and(|(process, _)| stragglers::has_ended(process))
         };
-        self.remove_where(OWNER_LABEL, has_ended).await;
+        insist("remove containers that are left", || self.remove_where(OWNER_LABEL, has_ended)).await;
         self.remove_networks(OWNER_LABEL, has_ended).await;
     }
 
     /// Removes all containers that were made through this. If the engine is away, the next start does that.
     pub(super) async fn remove_all(&self) {
         let label = format!("{OWNER_LABEL}={}", self.0.owner);
-        let removing = async {
-            self.remove_where(&label, |_| true).await;
-            self.remove_networks(&label, |_| true).await;
-        };
-        if tokio::time::timeout(AWAITED_AT_END, removing).await.is_err() {
-            tracing::warn!("the engine is away, and may still have containers: the next start removes them");
+        if let Err(error) = self.remove_where(&label, |_| true).await {
+            tracing::warn!(error = said(&error), "containers may be left until the next start");
         }
+        self.remove_networks(&label, |_| true).await;
     }
 
-    /// Removes the containers with this label whose owner is such a one. Waits for the engine.
-    async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) {
-        let mut patience = Patience::new("list containers that may be left");
-        let found = loop {
-            match self.labelled(label).await {
-                Ok(found) => break found,
-                Err(error) => {
-                    if let Err(error) = patience.after(error).await {
-                        tracing::warn!(
-                            error = said(&error),
-                            "containers that may be left were not looked for"
-                        );
-                        return;
-                    }
-                }
-            }
-        };
+    /// Removes the containers with this label whose owner is such a one.
+    async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let found = self.labelled(label).await?;
         let owner = |labels: &Option<HashMap<String, String>>| labels.as_ref()?.get(OWNER_LABEL).cloned();
         let left = found.into_iter().filter(|found| owner(&found.labels).is_some_and(|owner| is_one(&owner)));
-        join_all(left.filter_map(|found| found.id).map(async |id| self.remove(&id).await)).await;
+        let removals = left.filter_map(|found| found.id).map(async |id| self.try_to_remove(&id).await);
+        join_all(removals).await.into_iter().collect()
     }
 
     /// Removes a container, running or not, and its anonymous volumes. An engine that is away, or refuses, is
     /// asked again from another task, so that a container does not outlive its pod for long.
     async fn remove(&self, id: &str) {
-        if let Err(error) = self.try_to_remove(id).await {
+        if self.try_to_remove(id).await.is_err() {
             let (engine, id) = (self.clone(), id.to_owned());
-            tokio::spawn(async move { engine.go_on_removing(&id, error).await });
-        }
-    }
-
-    /// Removes a container after an attempt that failed with `error`.
-    async fn go_on_removing(&self, id: &str, mut error: Error) {
-        let (mut patience, mut refusals) = (Patience::new("remove a container"), 0);
-        loop {
-            if let Err(refusal) = patience.after(error).await {
-                refusals += 1;
-                if refusals == MOST_REFUSALS {
-                    tracing::warn!(container = id, error = said(&refusal), "a container was not removed");
-                    return;
-                }
-                // It may wait for another container that is removed at the same time.
-                tokio::time::sleep(AFTER_REFUSAL).await;
-            }
-            match self.try_to_remove(id).await {
-                Ok(()) => return,
-                Err(again) => error = again,
-            }
+            tokio::spawn(async move { insist("remove a container", || engine.try_to_remove(&id)).await });
         }
     }
 
@@ -260,6 +223,24 @@ impl Engine {
         [(POD_UID_LABEL, pod_uid), (OWNER_LABEL, &self.0.owner)]
             .map(|(label, value)| (label.to_owned(), value.to_owned()))
             .into()
+    }
+}
+
+/// Repeats a removal while the engine is away, and some times if it refuses.
+async fn insist<F>(aim: &'static str, attempt: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let (mut patience, mut refusals) = (Patience::new(aim), 0);
+    while let Err(error) = attempt().await {
+        let Err(refusal) = patience.after(error).await else { continue };
+        refusals += 1;
+        if refusals == MOST_REFUSALS {
+            tracing::warn!(error = said(&refusal), "the engine does not {aim}");
+            return;
+        }
+        // A container may wait for another one that is removed at the same time.
+        tokio::time::sleep(AFTER_REFUSAL).await;
     }
 }
 
