@@ -37,8 +37,7 @@ impl Wanted {
 }
 
 /// Runs a pod, reports its status, and cleans up once it is gone. `taken_over` means that a previous kubelet
-/// may have run it. `seat` is the pod's place on the node until it
-/// has ended.
+/// may have run it. `seat` is the pod's place on the node until it has ended.
 pub(super) async fn run_pod(
     context: Arc<Context>,
     pod: Arc<Pod>,

@@ -183,6 +183,7 @@ impl Container {
         let mut ended = Box::pin(self.ended());
         let mut lines = Lines::default();
         let (mut printed, mut terminating, mut killed, mut unheard) = (true, false, false, 0);
+        let mut is_away = false;
         let mut again = interval(KILLED_AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut attaching = interval(ASKED_AGAIN);
@@ -223,6 +224,7 @@ impl Container {
                     container = self.id,
                     "the engine is gone: what became of a container is not known"
                 );
+                is_away = true;
                 break i64::from(128 + KILL);
             }
         };
@@ -234,8 +236,12 @@ impl Container {
             }
         }
         lines.flush(log).await;
-        let out_of_memory = code == i64::from(128 + KILL) && self.ran_out_of_memory().await;
-        self.remove().await;
+        let is_asked = code == i64::from(128 + KILL) && !is_away;
+        let out_of_memory = is_asked && self.ran_out_of_memory().await;
+        // The pod does not wait for an engine that is away: the removal goes on without it.
+        if !is_away {
+            self.remove().await;
+        }
         Ended { exit: exit(code), out_of_memory }
     }
 
