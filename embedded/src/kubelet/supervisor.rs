@@ -1,7 +1,7 @@
-//! The supervisor of all processes of pods: a small program of its own, which starts them, ends with their
+//! The supervisor of all processes of pods: a small program of its own, which starts them. It ends with their
 //! cluster however that ends, and takes all of them with it.
 //!
-//! The supervisor is the parent of every container, and Linux makes it the parent of every descendant of theirs
+//! The supervisor is the parent of every container. Linux makes it the parent of every descendant of theirs
 //! whose own parent ends (it is their subreaper). So it finds them all, also those that left their process
 //! group or hide their environment. It reaps them itself, so it never signals a number that may have been
 //! given to another process. The cluster and the supervisor talk over a socket; its end is the end of the
@@ -88,7 +88,7 @@ impl Supervisor {
         let (begin, started) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         self.calls.0.lock().insert(id, Call { begin: Some(begin), end });
-        // Exists from here on, so that the process is killed if nobody waits for its start.
+        // Exists from here on, so that the process is killed if its start is not awaited.
         let mut running = Running { id, requests: self.requests.clone(), ended, is_over: false };
         if !running.send(Request::Start { id, start }, Some(output)) {
             self.calls.0.lock().remove(&id);
@@ -153,7 +153,7 @@ impl Drop for Running {
     }
 }
 
-/// What waits for answers, by the id of its process.
+/// The calls that wait for answers, by the id of their process.
 #[derive(Debug, Default)]
 struct Calls(Mutex<HashMap<u64, Call>>);
 
@@ -164,7 +164,7 @@ struct Call {
 }
 
 impl Calls {
-    /// Whether somebody still wants this request. Callers whose supervisor ended have got their answer.
+    /// Whether a caller still wants this request. Callers whose supervisor ended have got their answer.
     fn want(&self, request: &Request) -> bool {
         match request {
             Request::Start { id, .. } => self.0.lock().contains_key(id),
@@ -242,7 +242,7 @@ fn delays() -> impl Iterator<Item = Duration> {
     std::iter::once(Duration::ZERO).chain(restarts::delays())
 }
 
-/// Starts a supervisor after the next delay, until that succeeds. `None` once the cluster is closing.
+/// Starts a supervisor after the next delay, until that succeeds. Returns `None` once the cluster is closing.
 async fn reopen(
     program: &Path,
     delays: &mut impl Iterator<Item = Duration>,
