@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
+use super::job_page::JobPage;
 use crate::actors::{DebugAccess, MetricsAccess};
-use crate::telemetry::http::{Secret, TlsFiles};
+use crate::cluster::transport::ViewerClients;
+use crate::telemetry::http::{Live, Secret, TlsFiles};
 
 /// Flags about the HTTP pages.
 #[derive(Debug, Args)]
@@ -30,6 +32,10 @@ pub(super) struct PagesArgs {
     /// File with the bearer token of --debug-access token; nobody else may read the file.
     #[arg(long, value_name = "FILE", required_if_eq("debug_access", "token"))]
     debug_token_file: Option<PathBuf>,
+    /// Let viewers of the page suspend, resume, delete and retry Jobs with their own bearer tokens, where these
+    /// have the right [default: off].
+    #[arg(long)]
+    page_actions: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,6 +56,17 @@ impl PagesArgs {
     pub(super) fn tls(&self) -> Option<TlsFiles> {
         let (certificate, key) = (self.tls_cert_file.clone()?, self.tls_private_key_file.clone()?);
         Some(TlsFiles { certificate, key })
+    }
+
+    /// The source of the page for everything about one Job that only the API server of this configuration knows. A viewer
+    /// without a bearer token of the cluster has no rights there.
+    pub(super) fn live(&self, kube: &kube::Config) -> Result<Live, Failure> {
+        Ok(match self.debug_access {
+            WhoDebug::Loopback | WhoDebug::Authorized => {
+                Live::of(JobPage::of_viewers(ViewerClients::new(kube)?, self.page_actions))
+            }
+            WhoDebug::Token | WhoDebug::Off => Live::default(),
+        })
     }
 
     pub(super) fn metrics_access(&self) -> MetricsAccess {

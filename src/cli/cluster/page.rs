@@ -29,7 +29,8 @@ use tokio::time::timeout;
 
 use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
-use crate::telemetry::http::{Access, JobQuery, Overviews, Secret, bind, page_router, serve};
+use crate::cli::job_page::JobPage;
+use crate::telemetry::http::{Access, JobQuery, Live, Overviews, Secret, bind, page_router, serve};
 
 /// How long a controller may take for its part.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,7 +79,12 @@ pub(super) struct ClusterPage {
 impl ClusterPage {
     /// Serves the page of the controllers at these addresses. Its own is also written to a file beside that of the
     /// token.
-    pub(super) fn serve(at: SocketAddr, token: Token, controllers: PageAddresses) -> anyhow::Result<Self> {
+    pub(super) fn serve(
+        at: SocketAddr,
+        token: Token,
+        controllers: PageAddresses,
+        jobs: JobPage,
+    ) -> anyhow::Result<Self> {
         let listener = bind(at).with_context(|| format!("cannot listen on {at}"))?;
         let url = format!("http://{}/", listener.local_addr()?);
         let file = token.file.with_file_name("page-url");
@@ -89,7 +95,7 @@ impl ClusterPage {
             authorization: format!("Bearer {}", token.text),
             client: Client::builder(TokioExecutor::new()).build_http(),
         };
-        let pages = page_router(Arc::new(parts), access);
+        let pages = page_router(Arc::new(parts), Live::of(jobs), access);
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
@@ -132,12 +138,13 @@ impl Parts {
     async fn whole(&self, query: JobQuery) -> Value {
         let controllers: Vec<_> =
             self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
-        let JobQuery { search, phase, offset, limit } = whole_pages(&query);
+        let JobQuery { search, phase, offset, limit, job } = whole_pages(&query);
         let parameters = form_urlencoded::Serializer::new(String::new())
             .append_pair("search", &search)
             .append_pair("phase", &phase)
             .append_pair("offset", &offset.to_string())
             .append_pair("limit", &limit.to_string())
+            .append_pair("job", &job)
             .finish();
         let parts = join_all(controllers.into_iter().map(|at| self.part(at, &parameters))).await;
         serde_json::to_value(merge(parts.into_iter().flatten().collect(), &query)).unwrap_or_default()

@@ -32,6 +32,7 @@ const OWN_VARIABLES: &[&str] = &[
     "YARDMASTER_TLS_PRIVATE_KEY_FILE",
     "YARDMASTER_DEBUG_ACCESS",
     "YARDMASTER_DEBUG_TOKEN_FILE",
+    "YARDMASTER_PAGE_ACTIONS",
 ];
 
 /// Where the pages of the running controllers are, by identity. Clones share the map.

@@ -13,7 +13,7 @@ use yardmaster::actors::overview::{
     GateOverview, HandoverOverview, JobOverview, JobsOverview, Overview, Phase, ReplicaOverview,
     ShardOverview,
 };
-use yardmaster::telemetry::http::{Access, JobQuery, Overviews, bind, page_router, serve};
+use yardmaster::telemetry::http::{Access, JobQuery, Live, Overviews, bind, page_router, serve};
 
 /// Number of shards.
 pub(super) const SHARDS: u32 = 64;
@@ -74,7 +74,7 @@ impl Model {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let (end, ended) = oneshot::channel::<()>();
-        let pages = page_router(state.clone(), Access::Loopback);
+        let pages = page_router(state.clone(), Live::default(), Access::Loopback);
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         Self { url, state, _end: end }
     }
@@ -215,6 +215,8 @@ impl State {
             jobs: Some(self.jobs as usize / SHARDS as usize),
         };
         let (total, limit) = (all.len(), query.limit);
+        let is_opened = |job: &&JobOverview| format!("{}/{}", job.namespace, job.name) == query.job;
+        let job = all.iter().find(is_opened).cloned();
         Overview {
             version: "0.1.0".into(),
             at: now,
@@ -229,6 +231,7 @@ impl State {
                 matching: total,
                 items: all.into_iter().skip(query.offset).take(limit).collect(),
             },
+            job,
         }
     }
 }
