@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
-use super::job_page::JobPage;
+use super::job_page::{JobPage, Offer};
 use crate::actors::{DebugAccess, MetricsAccess};
 use crate::cluster::transport::ViewerClients;
 use crate::telemetry::http::{Live, Secret, TlsFiles};
@@ -36,6 +36,9 @@ pub(super) struct PagesArgs {
     /// have the right [default: off].
     #[arg(long)]
     page_actions: bool,
+    /// Address of a trace for links of the page, with {trace} where the trace id belongs [default: no links].
+    #[arg(long, value_name = "URL", value_parser = trace_url)]
+    page_trace_url: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,7 +66,8 @@ impl PagesArgs {
     pub(super) fn live(&self, kube: &kube::Config) -> Result<Live, Failure> {
         Ok(match self.debug_access {
             WhoDebug::Loopback | WhoDebug::Authorized => {
-                Live::of(JobPage::of_viewers(ViewerClients::new(kube)?, self.page_actions))
+                let offer = Offer { actions: self.page_actions, trace_url: self.page_trace_url.clone() };
+                Live::of(JobPage::of_viewers(ViewerClients::new(kube)?, offer))
             }
             WhoDebug::Token | WhoDebug::Off => Live::default(),
         })
@@ -96,6 +100,15 @@ impl From<WhoMetrics> for MetricsAccess {
             WhoMetrics::Authorized => Self::Authorized,
         }
     }
+}
+
+/// A value of `--page-trace-url`. The page follows no other scheme: such a link could run a script.
+fn trace_url(text: &str) -> Result<String, String> {
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    let has_place = text.contains("{trace}");
+    (is_web && has_place)
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected http(s)://...{trace}...".to_owned())
 }
 
 /// The token in a file.

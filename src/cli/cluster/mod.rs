@@ -17,7 +17,7 @@ use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::console::note;
 use super::embedded::write_kubeconfig;
-use super::job_page::JobPage;
+use super::job_page::{JobPage, Offer};
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
 use super::temporary::private_directory;
@@ -264,7 +264,7 @@ impl Cluster {
         let directory = private_directory()?;
         let server = ApiServer::start(server).await?;
         let client = kube::Client::try_from(server.client_config())?;
-        let jobs = JobPage::of_owner(client.clone(), args.page_actions);
+        let jobs = JobPage::of_owner(client.clone(), Offer { actions: args.page_actions, trace_url: None });
         let kubelet = match pods.kubelet() {
             Some(config) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());

@@ -27,6 +27,7 @@ use super::status::explained::report;
 use crate::cluster::transport::ViewerClients;
 use crate::job::job_id::is_subdomain;
 use crate::telemetry::http::{JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal};
+use crate::telemetry::traces::trace_id_of;
 
 /// Questions that are answered at once.
 const AT_ONCE: usize = 8;
@@ -41,10 +42,18 @@ pub(super) struct JobPage(Arc<Inner>);
 
 struct Inner {
     clients: Clients,
-    /// Whether the operator permits actions.
-    has_actions: bool,
+    offer: Offer,
     questions: Arc<Semaphore>,
     lists: Arc<Semaphore>,
+}
+
+/// What the operator offers to viewers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offer {
+    /// Actions on Jobs.
+    pub(super) actions: bool,
+    /// The address of a trace, with `{trace}` in the place of its id.
+    pub(super) trace_url: Option<String>,
 }
 
 /// Whose rights questions have.
@@ -57,19 +66,19 @@ enum Clients {
 
 impl JobPage {
     /// Answers with the rights of each viewer, by the viewer's token.
-    pub(super) fn of_viewers(clients: ViewerClients, has_actions: bool) -> Self {
-        Self::new(Clients::Viewers(clients), has_actions)
+    pub(super) fn of_viewers(clients: ViewerClients, offer: Offer) -> Self {
+        Self::new(Clients::Viewers(clients), offer)
     }
 
     /// Answers with the rights of this client, whose owner alone can read the page, and about this machine.
     #[cfg(feature = "embedded")]
-    pub(super) fn of_owner(client: Client, has_actions: bool) -> Self {
-        Self::new(Clients::Owner(client, Machine::default()), has_actions)
+    pub(super) fn of_owner(client: Client, offer: Offer) -> Self {
+        Self::new(Clients::Owner(client, Machine::default()), offer)
     }
 
-    fn new(clients: Clients, has_actions: bool) -> Self {
+    fn new(clients: Clients, offer: Offer) -> Self {
         let (questions, lists) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(LISTS_AT_ONCE)));
-        Self(Arc::new(Inner { clients, has_actions, questions, lists }))
+        Self(Arc::new(Inner { clients, offer, questions, lists }))
     }
 }
 
@@ -104,16 +113,18 @@ impl Inner {
         let _turn = turn(&self.questions).await?;
         let answer = async {
             Ok(match ask {
-                JobAsk::Report | JobAsk::Pods => LiveAnswer::Json(whole(&job(&client, &key).await?)),
+                JobAsk::Report | JobAsk::Pods => {
+                    LiveAnswer::Json(whole(&job(&client, &key).await?, self.offer.trace_url.as_deref()))
+                }
                 JobAsk::Events => LiveAnswer::Json(events::read(&client, &key).await?),
                 JobAsk::Manifest => LiveAnswer::Text(manifest(job(&client, &key).await?)?),
                 JobAsk::Log(ask) => LiveAnswer::Text(log::read(&client, &key.namespace, ask).await?),
                 JobAsk::Actions => {
-                    let possible =
-                        if self.has_actions { actions::possible(&client, &key).await? } else { Vec::new() };
-                    LiveAnswer::Json(json!({"switchedOn": self.has_actions, "actions": possible}))
+                    let is_on = self.offer.actions;
+                    let possible = if is_on { actions::possible(&client, &key).await? } else { Vec::new() };
+                    LiveAnswer::Json(json!({"switchedOn": is_on, "actions": possible}))
                 }
-                JobAsk::Act(_) if !self.has_actions => {
+                JobAsk::Act(_) if !self.offer.actions => {
                     return Err(refuse(StatusCode::FORBIDDEN, "actions are switched off: --page-actions"));
                 }
                 JobAsk::Act(ask) => LiveAnswer::Json(actions::act(&client, &key, ask).await?),
@@ -177,8 +188,9 @@ async fn job(client: &Client, key: &JobKey) -> Result<Job, LiveRefusal> {
     Api::namespaced(client.clone(), &key.namespace).get(&key.name).await.map_err(refusal)
 }
 
-/// A Job as `status` reports it, with the parts of its spec that the page shows.
-fn whole(job: &Job) -> Value {
+/// A Job as `status` reports it, with the parts of its spec that the page shows, and the address of its trace.
+fn whole(job: &Job, trace_url: Option<&str>) -> Value {
+    let trace = trace_id_of(job.metadata.uid.as_deref().unwrap_or_default()).to_string();
     let spec = job.spec.as_ref();
     let pod = spec.and_then(|spec| spec.template.spec.as_ref());
     let names = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<String> {
@@ -186,6 +198,7 @@ fn whole(job: &Job) -> Value {
     };
     json!({
         "job": report(job),
+        "traceUrl": trace_url.map(|url| url.replace("{trace}", &trace)),
         "created": job.metadata.creation_timestamp.as_ref().map(|time| time.0),
         "deleting": job.metadata.deletion_timestamp.is_some(),
         "suspend": spec.and_then(|spec| spec.suspend),

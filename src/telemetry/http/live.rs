@@ -139,7 +139,9 @@ impl Live {
 
     /// The routes, if there is a source. The page's own secret is no token of the cluster.
     pub(super) fn routes(self, access: &Access) -> Router {
-        let Some(jobs) = self.0 else { return Router::new() };
+        let Some(jobs) = self.0 else {
+            return Router::new().route("/debug/machine", get(async || StatusCode::NO_CONTENT));
+        };
         let has_tokens = !matches!(access, Access::Secret(_));
         Router::new()
             .route("/debug/job", get(report))
@@ -242,7 +244,8 @@ async fn act(
 async fn machine(State(source): State<Source>) -> Response {
     match source.jobs.machine().await {
         Some(machine) => LiveAnswer::Json(machine).into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
+        // A page of several machines has none. That is no error, which a browser would report.
+        None => StatusCode::NO_CONTENT.into_response(),
     }
 }
 

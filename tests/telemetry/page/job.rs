@@ -85,8 +85,8 @@ const LONG_TASKS: &str = r"(async (job) => {
     for (let round = 0; round < 4; round += 1) {
         tasks.length = 0;
         location.hash = `#job=${job}`;
-        document.querySelector('#map').removeAttribute('aria-label');
-        for (let waited = 0; waited < 20_000 && !/10,000|9,9/.test(document.querySelector('#map-count').textContent); waited += 50) {
+        document.querySelector('#map-count').textContent = '';
+        for (let waited = 0; waited < 20_000 && document.querySelector('#map-count').textContent === ''; waited += 50) {
             await new Promise((resolve) => setTimeout(resolve, 50));
         }
         await new Promise((resolve) => setTimeout(resolve, 1_500));

@@ -72,6 +72,9 @@ const showHead = (view, now, overview) => {
   const created = whole?.created || seen?.created;
   setText(at("job-when"), ended ? `ended ${sinceText(ended, now)}` : created ? `created ${sinceText(created, now)}` : "");
   setText(at("trace-id"), whole?.job.traceId || (seen ? seen.uid.replaceAll("-", "") : ""));
+  // The operator has chosen the address.
+  at("trace-link").hidden = !whole?.traceUrl;
+  if (whole?.traceUrl) setAttribute(at("trace-link"), "href", whole.traceUrl);
   const isKnown = Boolean(seen || whole);
   at("job-missing").hidden = isKnown || view.seen === undefined;
   showReason(view, now);

@@ -15,7 +15,7 @@ const askMachine = async () => {
   machineAsked = Date.now();
   const answer = await request("/debug/machine", {});
   // The page of a controller in a cluster of several machines has none.
-  if (!answer.ok) { hasMachine = answer.status >= 500; return; }
+  if (answer.status !== 200) { hasMachine = answer.status >= 500; return; }
   const machine = await answer.json();
   at("machine-section").hidden = false;
   if (machine.cpuShare !== null) {

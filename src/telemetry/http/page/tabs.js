@@ -39,7 +39,7 @@ const readTab = async (job, signal) => {
     if (tab === "events") showEvents(await answer.json(), Date.now());
     else setText(at("yaml-text"), await answer.text());
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (error.name === "AbortError") { texts[tab] = 0; return; }
     setText(at(tab === "events" ? "events-none" : "yaml-text"), error.message);
   }
 };
