@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-pub use self::interest::{End, Interest};
+pub use self::interest::{Interest, JobEnd};
 pub(super) use self::jobs::{Selected, select};
 pub use self::merge::{merge, whole_pages};
 use super::config::ControllerConfig;

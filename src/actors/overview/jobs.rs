@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{End, Interest, JobOverview, JobsOverview, Phase};
+use super::{Interest, JobEnd, JobOverview, JobsOverview, Phase};
 use crate::actors::replica_actor::SeenJobs;
 use crate::actors::waits::WaitingJob;
 use crate::job::plan::Wait;
@@ -130,7 +130,7 @@ fn finished(job: &Job) -> Option<Timestamp> {
 /// The interest in a Job of this phase, with so many failed pods.
 pub(super) fn interest(phase: Phase, finished: Option<Timestamp>, failed: u32, now: Timestamp) -> Interest {
     let has_failed = phase == Phase::Failed;
-    let end = (has_failed || phase == Phase::Complete).then_some(End { at: finished, has_failed });
+    let end = (has_failed || phase == Phase::Complete).then_some(JobEnd { at: finished, has_failed });
     Interest::of(end, phase == Phase::Suspended, phase == Phase::Waiting || failed > 0, now)
 }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::retry::again;
 use super::{job, refusal, refuse};
-use crate::telemetry::http::{Action, ActionAsk, JobKey, LiveRefusal};
+use crate::telemetry::http::{ActionAsk, JobAction, JobKey, LiveRefusal};
 
 /// Verbs on Jobs, and the actions that they permit.
 const VERBS: [(&str, &[&str]); 3] =
@@ -28,7 +28,8 @@ pub(super) async fn possible(client: &Client, key: &JobKey) -> Result<Vec<&'stat
             SelfSubjectAccessReview { spec: may(verb, key, name), ..SelfSubjectAccessReview::default() };
         let answer = reviews.create(&PostParams::default(), &review).await.map_err(refusal)?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed);
-        Ok(if is_allowed { actions } else { &[] })
+        let none: &'static [&'static str] = &[];
+        Ok::<_, LiveRefusal>(if is_allowed { actions } else { none })
     };
     Ok(try_join_all(VERBS.map(ask)).await?.concat())
 }
@@ -52,14 +53,14 @@ fn may(verb: &str, key: &JobKey, name: Option<String>) -> SelfSubjectAccessRevie
 pub(super) async fn act(client: &Client, key: &JobKey, ask: ActionAsk) -> Result<Value, LiveRefusal> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &key.namespace);
     match ask.action {
-        Action::Suspend | Action::Resume => {
-            let suspend = ask.action == Action::Suspend;
+        JobAction::Suspend | JobAction::Resume => {
+            let suspend = ask.action == JobAction::Suspend;
             // A patch with another UID is refused.
             let patch = json!({"metadata": {"uid": ask.uid}, "spec": {"suspend": suspend}});
             jobs.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(refusal)?;
             Ok(json!({"done": if suspend { "suspended" } else { "resumed" }}))
         }
-        Action::Delete => {
+        JobAction::Delete => {
             let params = DeleteParams {
                 preconditions: Some(Preconditions { uid: Some(ask.uid), resource_version: None }),
                 propagation_policy: Some(PropagationPolicy::Background),
@@ -68,7 +69,7 @@ pub(super) async fn act(client: &Client, key: &JobKey, ask: ActionAsk) -> Result
             jobs.delete(&key.name, &params).await.map_err(refusal)?;
             Ok(json!({"done": "deleted"}))
         }
-        Action::Retry => {
+        JobAction::Retry => {
             let failed = job(client, key).await?;
             if failed.metadata.uid.as_ref() != Some(&ask.uid) {
                 return Err(refuse(StatusCode::CONFLICT, "another Job has this name now"));

@@ -3,6 +3,7 @@
 mod actions;
 mod events;
 mod log;
+#[cfg(feature = "embedded")]
 mod machine;
 mod pods;
 mod retry;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+#[cfg(feature = "embedded")]
 use self::machine::Machine;
 use super::failure;
 use super::namespace::parse_namespace;
@@ -38,10 +40,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The source of the page's live answers. Clones share the connections and the bounds.
 #[derive(Clone)]
-pub(super) struct JobPage(Arc<Inner>);
+pub(super) struct JobPage(Arc<JobPageState>);
 
-struct Inner {
-    clients: Clients,
+struct JobPageState {
+    clients: PageClients,
     offer: Offer,
     questions: Arc<Semaphore>,
     lists: Arc<Semaphore>,
@@ -57,8 +59,9 @@ pub(super) struct Offer {
 }
 
 /// Whose rights questions have.
-enum Clients {
+enum PageClients {
     /// The owner of a cluster of one machine, whose page has the same owner.
+    #[cfg(feature = "embedded")]
     Owner(Client, Machine),
     /// Each viewer's own.
     Viewers(ViewerClients),
@@ -67,26 +70,27 @@ enum Clients {
 impl JobPage {
     /// Answers with the rights of each viewer, by the viewer's token.
     pub(super) fn of_viewers(clients: ViewerClients, offer: Offer) -> Self {
-        Self::new(Clients::Viewers(clients), offer)
+        Self::new(PageClients::Viewers(clients), offer)
     }
 
     /// Answers with the rights of this client, whose owner alone can read the page, and about this machine.
     #[cfg(feature = "embedded")]
     pub(super) fn of_owner(client: Client, offer: Offer) -> Self {
-        Self::new(Clients::Owner(client, Machine::default()), offer)
+        Self::new(PageClients::Owner(client, Machine::default()), offer)
     }
 
-    fn new(clients: Clients, offer: Offer) -> Self {
+    fn new(clients: PageClients, offer: Offer) -> Self {
         let (questions, lists) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(LISTS_AT_ONCE)));
-        Self(Arc::new(Inner { clients, offer, questions, lists }))
+        Self(Arc::new(JobPageState { clients, offer, questions, lists }))
     }
 }
 
-impl Inner {
+impl JobPageState {
     fn client(&self, token: Option<&str>) -> Result<Client, LiveRefusal> {
         match &self.clients {
-            Clients::Owner(client, _) => Ok(client.clone()),
-            Clients::Viewers(clients) => {
+            #[cfg(feature = "embedded")]
+            PageClients::Owner(client, _) => Ok(client.clone()),
+            PageClients::Viewers(clients) => {
                 let missing =
                     || refuse(StatusCode::UNAUTHORIZED, "a bearer token of the cluster is required");
                 clients.of(token.ok_or_else(missing)?).ok_or_else(missing)
@@ -149,8 +153,9 @@ impl LiveJobs for JobPage {
         let inner = self.0.clone();
         async move {
             match &inner.clients {
-                Clients::Owner(client, machine) => Some(machine.read(client).await),
-                Clients::Viewers(_) => None,
+                #[cfg(feature = "embedded")]
+                PageClients::Owner(client, machine) => Some(machine.read(client).await),
+                PageClients::Viewers(_) => None,
             }
         }
         .boxed()

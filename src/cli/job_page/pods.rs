@@ -42,7 +42,7 @@ pub(super) fn lines(client: &Client, job: Job, turn: OwnedSemaphorePermit) -> Bo
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
     let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={uid}"));
     let pods = objects(api, &params).boxed();
-    let reading = Reading {
+    let reading = PodReading {
         client: client.clone(),
         job,
         uid,
@@ -50,14 +50,14 @@ pub(super) fn lines(client: &Client, job: Job, turn: OwnedSemaphorePermit) -> Bo
         pods,
         read: 0,
         failures: Failures::default(),
-        names: Names::default(),
+        names: PodNames::default(),
         _turn: turn,
     };
     stream::unfold(Some(reading), async |reading| Some(reading?.line().await)).boxed()
 }
 
 /// A list of pods that is being read.
-struct Reading {
+struct PodReading {
     client: Client,
     job: Job,
     uid: String,
@@ -65,11 +65,11 @@ struct Reading {
     pods: BoxStream<'static, kube::Result<PodView>>,
     read: usize,
     failures: Failures,
-    names: Names,
+    names: PodNames,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Reading {
+impl PodReading {
     /// The next line, and the reading unless it was the last one.
     async fn line(mut self) -> (String, Option<Self>) {
         let mut columns = Columns::default();
@@ -130,7 +130,7 @@ struct Columns {
 }
 
 impl Columns {
-    fn push(&mut self, pod: &PodView, names: &mut Names) {
+    fn push(&mut self, pod: &PodView, names: &mut PodNames) {
         let status = pod.status.as_ref();
         let phase = status.map(|status| status.phase.raw()).unwrap_or_default();
         let containers = || status.into_iter().flat_map(|status| status.containers());
@@ -154,7 +154,7 @@ impl Columns {
         self.cause.push(cause.and_then(|cause| names.cause(&cause)));
     }
 
-    fn line(mut self, names: &mut Names) -> String {
+    fn line(mut self, names: &mut PodNames) -> String {
         (self.nodes, self.causes) = (names.nodes.take_new(), names.causes.take_new());
         line(&self)
     }
@@ -179,12 +179,12 @@ fn wait(pod: &PodView) -> Option<String> {
 
 /// The texts that lines name by their places.
 #[derive(Default)]
-struct Names {
-    nodes: Places,
-    causes: Places,
+struct PodNames {
+    nodes: NamePlaces,
+    causes: NamePlaces,
 }
 
-impl Names {
+impl PodNames {
     /// The place of a cause; `None` for those beyond the bound.
     fn cause(&mut self, cause: &str) -> Option<usize> {
         let cause: String = cause.chars().take(LONGEST_CAUSE).collect();
@@ -194,12 +194,12 @@ impl Names {
 }
 
 #[derive(Default)]
-struct Places {
+struct NamePlaces {
     places: HashMap<String, usize>,
     new: Vec<String>,
 }
 
-impl Places {
+impl NamePlaces {
     fn place(&mut self, name: &str) -> usize {
         if let Some(place) = self.places.get(name) {
             return *place;
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn a_line_has_the_facts_of_its_pods_and_only_new_names() {
-        let mut names = Names::default();
-        let line = |pods: &[PodView], names: &mut Names| {
+        let mut names = PodNames::default();
+        let line = |pods: &[PodView], names: &mut PodNames| {
             let mut columns = Columns::default();
             pods.iter().for_each(|pod| columns.push(pod, names));
             serde_json::from_str::<Value>(&columns.line(names)).unwrap()
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn authors_of_pods_cannot_fill_the_memory_by_causes() {
-        let mut names = Names::default();
+        let mut names = PodNames::default();
         for number in 0..1_000 {
             names.cause(&format!("{number}{}", "x".repeat(10_000)));
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::index_map::IndexMap;
 use super::waits::Waiting;
-use crate::actors::overview::{End, Interest};
+use crate::actors::overview::{Interest, JobEnd};
 use crate::cli::failures::Failures;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::{Ownership, Replica, ReplicaState};
@@ -76,7 +76,7 @@ pub(super) struct JobReport {
     pub(super) has_no_replica: bool,
     /// When this was read.
     #[serde(skip)]
-    now: Timestamp,
+    pub(super) now: Timestamp,
 }
 
 /// A condition of a Job.
@@ -188,7 +188,7 @@ impl JobReport {
 
     fn interest(&self) -> Interest {
         let has_failed = self.state == JobPhase::Failed;
-        let end = self.is_finished().then_some(End { at: self.end_time, has_failed });
+        let end = self.is_finished().then_some(JobEnd { at: self.end_time, has_failed });
         let fails = self.state == JobPhase::FailureTarget;
         let has_trouble = fails || self.waiting.is_some() || self.failed > 0;
         Interest::of(end, self.state == JobPhase::Suspended, has_trouble, self.now)

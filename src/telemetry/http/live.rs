@@ -75,13 +75,13 @@ pub struct ActionAsk {
     /// UID of the Job that the viewer saw: a Job of the same name that came later is left alone.
     pub uid: String,
     /// What to do.
-    pub action: Action,
+    pub action: JobAction,
 }
 
 /// The kinds of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum JobAction {
     /// Set `spec.suspend`.
     Suspend,
     /// Take `spec.suspend` back.
@@ -152,7 +152,7 @@ impl Live {
             .route("/debug/job/actions", get(actions))
             .route("/debug/job/act", post(act).layer(DefaultBodyLimit::max(MAX_BODY)))
             .route("/debug/machine", get(machine))
-            .with_state(Source { jobs, has_tokens })
+            .with_state(LiveSource { jobs, has_tokens })
     }
 }
 
@@ -163,12 +163,12 @@ impl fmt::Debug for Live {
 }
 
 #[derive(Clone)]
-struct Source {
+struct LiveSource {
     jobs: Arc<dyn LiveJobs>,
     has_tokens: bool,
 }
 
-impl Source {
+impl LiveSource {
     async fn answer(&self, headers: &HeaderMap, job: JobKey, ask: JobAsk) -> Response {
         let token = bearer(headers).filter(|_| self.has_tokens).map(str::to_owned);
         match self.jobs.answer(token, job, ask).await {
@@ -198,28 +198,36 @@ impl IntoResponse for LiveRefusal {
     }
 }
 
-async fn report(State(source): State<Source>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
+async fn report(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
     source.answer(&headers, job, JobAsk::Report).await
 }
 
-async fn pods(State(source): State<Source>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
+async fn pods(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
     source.answer(&headers, job, JobAsk::Pods).await
 }
 
-async fn events(State(source): State<Source>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
+async fn events(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
     source.answer(&headers, job, JobAsk::Events).await
 }
 
-async fn manifest(State(source): State<Source>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
+async fn manifest(
+    State(source): State<LiveSource>,
+    Query(job): Query<JobKey>,
+    headers: HeaderMap,
+) -> Response {
     source.answer(&headers, job, JobAsk::Manifest).await
 }
 
-async fn actions(State(source): State<Source>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
+async fn actions(
+    State(source): State<LiveSource>,
+    Query(job): Query<JobKey>,
+    headers: HeaderMap,
+) -> Response {
     source.answer(&headers, job, JobAsk::Actions).await
 }
 
 async fn log(
-    State(source): State<Source>,
+    State(source): State<LiveSource>,
     Query(job): Query<JobKey>,
     Query(log): Query<LogAsk>,
     headers: HeaderMap,
@@ -230,7 +238,7 @@ async fn log(
 /// Acts on a Job. The guard has refused requests of other web sites by `Origin` and `Sec-Fetch-Site`. Besides, no other web site
 /// can send this header or a body of JSON without a question that this server never permits.
 async fn act(
-    State(source): State<Source>,
+    State(source): State<LiveSource>,
     Query(job): Query<JobKey>,
     headers: HeaderMap,
     Json(action): Json<ActionAsk>,
@@ -241,7 +249,7 @@ async fn act(
     source.answer(&headers, job, JobAsk::Act(action)).await
 }
 
-async fn machine(State(source): State<Source>) -> Response {
+async fn machine(State(source): State<LiveSource>) -> Response {
     match source.jobs.machine().await {
         Some(machine) => LiveAnswer::Json(machine).into_response(),
         // A page of several machines has none. That is no error, which a browser would report.
@@ -260,7 +268,9 @@ mod tests {
     use super::super::secret::Secret;
     use super::*;
 
-    type Asked = Arc<Mutex<Vec<(Option<String>, JobKey, JobAsk)>>>;
+    /// The viewer's token, the Job and the question.
+    type Asking = (Option<String>, JobKey, JobAsk);
+    type Asked = Arc<Mutex<Vec<Asking>>>;
 
     /// Writes down what it is asked.
     struct Notes(Asked);
@@ -277,7 +287,7 @@ mod tests {
         }
     }
 
-    async fn ask(access: &Access, request: Request<Body>) -> (u16, Vec<(Option<String>, JobKey, JobAsk)>) {
+    async fn ask(access: &Access, request: Request<Body>) -> (u16, Vec<Asking>) {
         let asked = Asked::default();
         let routes = Live::of(Notes(asked.clone())).routes(access);
         let status = routes.oneshot(request).await.unwrap().status().as_u16();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use yardmaster::telemetry::http::Action;
+use yardmaster::telemetry::http::JobAction;
 
 use super::CONTRAST;
 use super::live::Indexed;
@@ -129,7 +129,7 @@ async fn an_action_without_the_right_is_grey_and_one_with_it_is_confirmed() {
     assert!(live.done.lock().unwrap().is_empty(), "nothing happens before it is confirmed");
     browser.value("document.querySelector('#confirm-yes').click()").await;
     browser.until("!document.querySelector('#confirm').open").await;
-    assert_eq!(*live.done.lock().unwrap(), [Action::Suspend]);
+    assert_eq!(*live.done.lock().unwrap(), [JobAction::Suspend]);
     // A refusal of the API server is shown where the viewer looks.
     browser.value("document.querySelector('#job-actions [value=suspend]').click()").await;
     browser.value("document.querySelector('#confirm').uid = 'stale', document.querySelector('#confirm-yes').click()").await;

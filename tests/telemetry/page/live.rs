@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
-use yardmaster::telemetry::http::{Action, JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal};
+use yardmaster::telemetry::http::{JobAction, JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal};
 
 /// A moment of 2026, in seconds since 1970.
 const BEGIN: i64 = 1_767_225_600;
@@ -20,7 +20,7 @@ pub(super) struct Indexed {
     /// Instead of names and messages of users.
     pub(super) text: Option<String>,
     /// What viewers did.
-    pub(super) done: Arc<Mutex<Vec<Action>>>,
+    pub(super) done: Arc<Mutex<Vec<JobAction>>>,
 }
 
 impl Indexed {
@@ -133,7 +133,7 @@ impl LiveJobs for Indexed {
                 "2026-01-01T00:00:01Z the first line\n2026-01-01T00:00:02Z the second line\n".to_owned(),
             ),
             JobAsk::Actions => LiveAnswer::Json(json!({"switchedOn": true, "actions": ["suspend"]})),
-            JobAsk::Act(act) if act.uid == "uid-0" && act.action == Action::Suspend => {
+            JobAsk::Act(act) if act.uid == "uid-0" && act.action == JobAction::Suspend => {
                 self.done.lock().unwrap().push(act.action);
                 LiveAnswer::Json(json!({"done": "suspended"}))
             }
