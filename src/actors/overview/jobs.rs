@@ -127,7 +127,7 @@ fn finished(job: &Job) -> Option<Timestamp> {
     Some(job.status.finished()?.last_transition_time.unwrap_or(job.created))
 }
 
-/// The interest in a Job of this phase, with so many failed pods.
+/// The interest in a Job of this phase with this number of failed pods.
 pub(super) fn interest(phase: Phase, finished: Option<Timestamp>, failed: u32, now: Timestamp) -> Interest {
     let has_failed = phase == Phase::Failed;
     let end = (has_failed || phase == Phase::Complete).then_some(JobEnd { at: finished, has_failed });

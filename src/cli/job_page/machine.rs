@@ -20,7 +20,7 @@ const SHOWN: usize = 20;
 pub(super) struct Machine(Mutex<Option<CpuTime>>);
 
 impl Machine {
-    /// What is in use now, and the pods that wait. What cannot be read is `null`.
+    /// The use of the machine now, and the pods that wait. A fact that cannot be read is `null`.
     pub(super) async fn read(&self, client: &Client) -> Value {
         let memory = Meminfo::current().ok();
         json!({

@@ -49,7 +49,7 @@ struct JobPageState {
     lists: Arc<Semaphore>,
 }
 
-/// What the operator offers to viewers.
+/// The operator's offer to viewers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offer {
     /// Actions on Jobs.

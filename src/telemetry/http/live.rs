@@ -74,7 +74,7 @@ pub struct LogAsk {
 pub struct ActionAsk {
     /// UID of the Job that the viewer saw: a Job of the same name that came later is left alone.
     pub uid: String,
-    /// What to do.
+    /// The kind of action.
     pub action: JobAction,
 }
 
@@ -94,7 +94,7 @@ pub enum JobAction {
 
 /// The answer to a question.
 pub enum LiveAnswer {
-    /// One value.
+    /// A value.
     Json(Value),
     /// A text, such as a log.
     Text(String),
@@ -121,7 +121,7 @@ pub trait LiveJobs: Send + Sync + 'static {
         ask: JobAsk,
     ) -> BoxFuture<'static, Result<LiveAnswer, LiveRefusal>>;
 
-    /// What the machine of a cluster of one machine has in use, and which pods wait for room.
+    /// The use of the machine of a cluster of one machine, and the pods that wait for room.
     fn machine(&self) -> BoxFuture<'static, Option<Value>> {
         Box::pin(async { None })
     }
@@ -252,7 +252,7 @@ async fn act(
 async fn machine(State(source): State<LiveSource>) -> Response {
     match source.jobs.machine().await {
         Some(machine) => LiveAnswer::Json(machine).into_response(),
-        // A page of several machines has none. That is no error, which a browser would report.
+        // A page of several machines has none. A browser would report an error code.
         None => StatusCode::NO_CONTENT.into_response(),
     }
 }

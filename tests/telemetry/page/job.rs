@@ -17,7 +17,7 @@ async fn first_job(browser: &mut Browser) -> String {
     name.as_str().unwrap().to_owned()
 }
 
-/// What the map says of its indexes.
+/// The text of the map for screen readers.
 const MAP: &str = "document.querySelector('#map').getAttribute('aria-label')";
 
 #[tokio::test(flavor = "multi_thread")]

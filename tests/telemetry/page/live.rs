@@ -19,7 +19,7 @@ pub(super) struct Indexed {
     pub(super) indexes: u32,
     /// Instead of names and messages of users.
     pub(super) text: Option<String>,
-    /// What viewers did.
+    /// The actions of viewers.
     pub(super) done: Arc<Mutex<Vec<JobAction>>>,
 }
 
