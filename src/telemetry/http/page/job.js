@@ -171,7 +171,7 @@ const showPlace = () => {
     opened = null;
     jobQuestion?.abort();
     document.title = "Yardmaster";
-    if (before) rowLinks().find((link) => link.textContent === before.key)?.focus();
+    if (before) (rowLinks().find((link) => link.textContent === before.key) || at("jobs")).focus();
     return;
   }
   if (opened?.key !== address.job) {
