@@ -205,9 +205,11 @@ pub(super) async fn run(
     telemetry: Telemetry,
     answer_time: AnswerTime,
 ) -> Result<ExitCode, Failure> {
-    let settings = ControllerConfig { answer_time, ..args.settings(telemetry)? };
+    let settings = args.settings(telemetry)?;
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
+    let live = args.pages.live(&connection)?;
+    let settings = ControllerConfig { answer_time, live, ..settings };
     let controller = match Controller::start(settings, connection).await {
         Err(ControllerError::Tls(error)) => {
             return Err(Failure::bad_input(format!("--tls-cert-file: {error}")));

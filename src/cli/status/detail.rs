@@ -131,7 +131,8 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
     })
 }
 
-fn answer(job: &JobReport) -> Answer<'_> {
+/// The answer to "my Job failed, what now".
+pub(super) fn answer(job: &JobReport) -> Answer<'_> {
     let logs = || format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
     // Of pods that are gone, neither command has anything.
     let left = job.failures.as_ref().filter(|failures| failures.pods > 0);

@@ -153,7 +153,8 @@ fn own_site(headers: &HeaderMap) -> Result<(), Refusal> {
     if same_site && same_origin { Ok(()) } else { Err(Refusal::ForeignSite) }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The bearer token of a request.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = text(headers, &header::AUTHORIZATION)?.split_once(' ')?;
     Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }
