@@ -84,6 +84,7 @@ fn examples() -> Vec<Example> {
         Example::new("active-deadline", "Failed", "DeadlineExceeded", json!({"failed": 1})).waits(2),
         complete("restart-together", json!({"succeeded": 3, "completedIndexes": "0-2", "failed": 1}))
             .waits(1),
+        complete("order", json!({"succeeded": 1})).waits(2),
         complete("retry-elsewhere", json!({"succeeded": 1, "failed": 1})).waits(1),
         complete("retry-with-more-memory", json!({"succeeded": 1, "failed": 2})).waits(3),
         Example::new("run-deadline", "Failed", "RunDeadlineExceeded", json!({"failed": 1})).waits(2),

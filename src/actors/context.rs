@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::job_index::JobIndex;
+use super::jobs_by_name::JobsByName;
 use super::large_pods::LargePods;
 use super::last_failures::LastFailures;
 use super::loads::LoadBoard;
@@ -93,6 +94,8 @@ pub struct ReplicaServices {
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
+    /// All Jobs of the cluster, for those that wait for others.
+    pub jobs_by_name: JobsByName,
     /// The last failures of these Jobs.
     pub last_failures: LastFailures,
     /// Looks after all watches of the replica.
@@ -167,6 +170,7 @@ impl ReplicaContext {
             label_pauses: Pauses::default(),
             rewinds,
             job_index,
+            jobs_by_name: JobsByName::default(),
             last_failures: LastFailures::default(),
             downfall: Downfall::default(),
             vigil,

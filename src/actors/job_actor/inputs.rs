@@ -123,6 +123,8 @@ impl JobActor {
             }
             // The shard is drained: the next owner rebuilds the Job.
             JobInput::Failed | JobInput::Unread => {}
+            // The next plan looks at it.
+            JobInput::PredecessorChanged => {}
             JobInput::PodSpec(read) => {
                 self.pod_encoding.take_in(read, &self.state.job, self.seen.generation);
             }
