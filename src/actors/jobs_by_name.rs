@@ -82,7 +82,7 @@ impl Names {
             }
             seen.push(name);
             let after = self.jobs.get(name).and_then(|known| known.after.as_ref());
-            next.extend(after.iter().flat_map(|after| after.iter()).map(|(name, _)| name));
+            next.extend(after.into_iter().flat_map(|after| after.iter()).map(|(name, _)| name));
             if next.len() + seen.len() > SEARCHED {
                 return false;
             }

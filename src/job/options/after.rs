@@ -17,8 +17,8 @@ pub struct Predecessors {
 impl Predecessors {
     /// All names, and whether success is required.
     pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
-        let named = |names: &'_ [Box<str>], succeeds| names.iter().map(move |name| (&**name, succeeds));
-        named(&self.succeeded, true).chain(named(&self.finished, false))
+        let succeeded = self.succeeded.iter().map(|name| (&**name, true));
+        succeeded.chain(self.finished.iter().map(|name| (&**name, false)))
     }
 
     /// The memory that they take, about.
