@@ -7,6 +7,7 @@ mod finals;
 mod freshness;
 mod lingering;
 pub(crate) mod memory;
+mod order;
 mod owners;
 mod policies;
 mod repeats;

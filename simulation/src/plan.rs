@@ -6,6 +6,7 @@ mod generate;
 mod later;
 mod news;
 pub(crate) mod options;
+pub(crate) mod order;
 pub(crate) mod queued;
 mod rare;
 mod storms;

@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::job_index::JobIndex;
+use super::jobs_by_name::JobsByName;
 use super::large_pods::LargePods;
 use super::last_failures::LastFailures;
 use super::loads::LoadBoard;
@@ -87,6 +88,8 @@ pub struct ReplicaServices {
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
+    /// All Jobs of the cluster, for those that wait for others.
+    pub jobs_by_name: JobsByName,
     /// The last failures of these Jobs.
     pub last_failures: LastFailures,
     /// The watch of the pods of all shards that have the label of a Job's UID.
@@ -154,6 +157,7 @@ impl ReplicaContext {
             rereads: Rereads::default(),
             label_pauses: Pauses::default(),
             job_index,
+            jobs_by_name: JobsByName::default(),
             last_failures: LastFailures::default(),
             downfall: Downfall::default(),
             pod_watch,

@@ -35,6 +35,7 @@ mod job_index;
 mod job_input;
 mod job_metrics;
 mod job_trace;
+mod jobs_by_name;
 mod labelling;
 mod large_pods;
 mod large_templates;

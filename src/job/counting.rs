@@ -88,7 +88,8 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) || says_more {
         return Due::Now;
     }
-    if !counts_change(state, next) {
+    // A Job that waits for others has not begun, so there is nothing to count.
+    if state.is_held_by_order() || !counts_change(state, next) {
         return Due::Never;
     }
     if state.status_turn == GateTurn::Here {
@@ -330,6 +331,7 @@ fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Ti
     let spec = &state.job.spec;
     let suspended = status.holding(ConditionKind::Suspended).is_some();
     match &next.end {
+        None if state.is_held_by_order() => {}
         Some(_) => {
             let nothing_to_do = spec.suspend && spec.completion.wanted() == Some(0);
             if status.start_time.is_none() && !nothing_to_do {

@@ -28,6 +28,7 @@
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: pods that do not start, or run for too long, count as failed | [`pod_deadlines`] | annotations `yardmaster.dev/*-deadline` |
 //! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
+//! | ours: a Job begins after others have ended | [`order`] | annotations `yardmaster.dev/after`, `after-any` |
 //! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
 //! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
@@ -55,6 +56,7 @@ pub mod manifest;
 pub mod memory;
 pub mod names;
 pub mod options;
+pub mod order;
 pub mod overlay;
 pub mod passivation;
 pub mod plan;

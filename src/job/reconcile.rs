@@ -9,6 +9,7 @@ use super::debounce;
 use super::end::{self, Tally};
 use super::gang;
 use super::manage::manage;
+use super::order;
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
 use super::pod::{Pod, PodRef};
 use super::pod_deadlines;
@@ -75,6 +76,10 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
 
 /// Decides whether the Job ends now; if it does not, adjusts the number of its pods.
 fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Next {
+    if state.is_held_by_order() {
+        order::wait(state, now, plan);
+        return Next::default();
+    }
     let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
     if end.is_some() {
         plan.waiting = Some(Wait::Finishing);

@@ -14,6 +14,7 @@ use super::backoff::{Ended, extend};
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
+use super::order::{Hindered, OrderKnowledge};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -48,6 +49,10 @@ pub struct JobState {
     pub limits: Limits,
     /// Its gang.
     pub gang: Gang,
+    /// Its predecessors, as last seen.
+    pub(super) order: OrderKnowledge,
+    /// The one that holds the Job up.
+    pub(super) hindered: Option<Hindered>,
     /// Failures in a row.
     pub(super) streak: Option<BackoffRecord>,
     /// Pods that the status lists as uncounted and that were shown without finalizer, since the last complete
@@ -136,6 +141,8 @@ impl JobState {
             job,
             limits,
             gang: Gang::default(),
+            order: OrderKnowledge::default(),
+            hindered: None,
             streak: None,
             shown_released: UidSet::default(),
             released_and_left: UidSet::default(),
@@ -383,7 +390,11 @@ impl JobState {
 
     /// Whether the gang must be ensured before anything else: after its first status a Job is no longer new.
     pub(super) fn gang_comes_first(&self) -> bool {
-        self.schedules_gang() && !self.gang.is_ensured() && !self.job.deleting && self.is_new()
+        self.schedules_gang()
+            && !self.gang.is_ensured()
+            && !self.job.deleting
+            && !self.is_held_by_order()
+            && self.is_new()
     }
 
     /// Begins a plan: everything in it counts as under way from now on.
@@ -392,6 +403,7 @@ impl JobState {
             // It creates no more pods, so it has no back-off.
             self.pods.clear_newly_ended();
         }
+        self.note_obstacle(plan, now);
         if self.job.options.waiting_condition {
             self.note_wait(plan.waiting.as_ref(), now);
         }
@@ -400,7 +412,7 @@ impl JobState {
             self.pods.clear_newly_ended();
             self.unevaluated = None;
         }
-        if self.job.spec.suspend || self.gang_comes_first() {
+        if self.job.spec.suspend || self.gang_comes_first() || self.is_held_by_order() {
             self.started = None;
         } else {
             // A start in the future is of a clock that was wrong, and has been set back.

@@ -7,7 +7,7 @@ use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::verdicts::has_clock_steps;
-use super::{Promise, counts, restarts, tenants};
+use super::{Promise, counts, order, restarts, tenants};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::{Act, Fault, Plan, Refused, Step};
 use crate::tenant::is_in_namespace;
@@ -29,7 +29,8 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
             return Some(format!("{name} is being deleted"));
         }
         let suspended = job.object["spec"]["suspend"] == true;
-        if job.finished.is_none() && !suspended && job.object["spec"]["parallelism"] != 0 {
+        let rests = suspended || job.object["spec"]["parallelism"] == 0;
+        if job.finished.is_none() && !rests && !order::waits_for_ever(ledger, job) {
             return Some(format!("{name} does not end"));
         }
         let active = ledger.pods_of(uid).filter(|pod| pod.exists() && pod.end.is_none()).count() as u64;

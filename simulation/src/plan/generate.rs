@@ -8,7 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, options,
-    queued, storms, strangers, tenant, together, wider,
+    order, queued, storms, strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -63,6 +63,7 @@ pub fn generate(seed: u64) -> Plan {
     together::add(&mut plan);
     queued::add(&mut plan);
     options::add(&mut plan);
+    order::add(&mut plan);
     plan
 }
 

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::{
-    Needs, Options, avoid_node, backoff, deadlines, failed_pods_limit, out_of_memory, propagate_trace,
+    Needs, Options, after, avoid_node, backoff, deadlines, failed_pods_limit, out_of_memory, propagate_trace,
     prune_succeeded, restart, waiting_condition,
 };
 use crate::job::lineage::Lineage;
@@ -89,6 +89,8 @@ pub const TABLE: &[Row] = &[
     Row::of::<restart::RestartTogether>(),
     Row::of::<restart::RestartLimit>(),
     Row::of::<restart::KeepSucceeded>(),
+    Row::of::<after::After>(),
+    Row::of::<after::AfterAny>(),
     Row::of::<waiting_condition::WaitingCondition>(),
 ];
 

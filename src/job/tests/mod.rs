@@ -9,6 +9,7 @@ mod ends;
 pub(crate) mod fixture;
 mod known_pods;
 mod lessons;
+mod order;
 mod owner;
 mod passivation;
 mod places;
