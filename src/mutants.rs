@@ -51,6 +51,10 @@ mutants! {
     DeletedFailureUncounted,
 
     // Options.
+    /// A pod of a lost node is deleted with its own grace period, which nobody grants.
+    LostPodsKeepGrace,
+    /// A replica that takes a Job over forgets how its indexes have ended.
+    ResultsForgotten,
     /// Pods do not carry what those before them have taught.
     LineageNotWritten,
     /// After a container has run out of memory, only its limit is raised.

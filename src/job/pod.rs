@@ -23,6 +23,9 @@ pub struct Pod {
     pub created: Second,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// It is being deleted by force: its object goes without a word of its node. A pod set keeps that only for Jobs with
+    /// `lost-node-timeout`, for which such a pod has ended.
+    pub forced: bool,
     /// The tracking finalizer is on the pod.
     pub tracked: bool,
     /// Somebody has applied fields of the pod (server-side apply). Its record of managers says which, and must stay: without it
@@ -55,6 +58,8 @@ pub struct Pod {
     pub finished: Second,
     /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
+    /// Since when its node may be lost: the node is not ready, or should have removed the pod.
+    pub silent_since: Option<Second>,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
@@ -294,12 +299,21 @@ impl From<Pod> for PodRef {
 
 impl Pod {
     /// Whether the pod counts as failed. A pod that is being deleted counts before it ends, unless only
-    /// failed pods are replaced.
+    /// failed pods are replaced, and unless it is deleted by force.
     pub fn is_failed(&self, replace_only_failed: bool) -> bool {
-        match self.phase {
+        Self::is_failed_by(self.phase, self.deleting, self.forced, replace_only_failed)
+    }
+
+    pub(super) fn is_failed_by(
+        phase: Phase,
+        deleting: bool,
+        forced: bool,
+        replace_only_failed: bool,
+    ) -> bool {
+        match phase {
             Phase::Failed => true,
             Phase::Succeeded => false,
-            _ => self.deleting && !replace_only_failed,
+            _ => forced || (deleting && !replace_only_failed),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::job::names::{
     LINEAGE_ANNOTATION, PLACE_ANNOTATION, SHARD_LABEL,
 };
 use crate::job::pod::{BackoffRecord, Carried, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
+use crate::job::second::Second;
 use crate::job::selector::Selector;
 
 /// A pod as the API server shows it.
@@ -156,12 +157,20 @@ impl PodDecoder {
         let phase = Phase::from(status.phase.as_deref().unwrap_or_default());
         let deleting = meta.deletion_timestamp.is_some();
         let start = status.start(phase, &sidecars);
+        let silent_since = match phase {
+            Phase::Succeeded | Phase::Failed => None,
+            // This is when the grace period ends.
+            _ if deleting => meta.deletion_timestamp,
+            Phase::Running => status.node_unready_since(),
+            Phase::Pending | Phase::Unknown => None,
+        };
         Ok(Pod {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),
             version: meta.version_order(),
             created: created.into(),
             deleting,
+            forced: deleting && meta.deletion_grace_period_seconds == Some(0) && !phase.is_final(),
             tracked: meta.has_finalizer(&self.finalizer),
             applied: meta.is_applied(),
             // The decoder does not know the selector.
@@ -186,6 +195,7 @@ impl PodDecoder {
                 start.since.map_or(created, |since| since.max(created)).into()
             },
             stalled: start.stalled && !deleting && !spec.is_gated(),
+            silent_since: silent_since.map(Second::from),
             outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition()).then(|| {
                 let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
                 Box::new(status.outcome(node.map(|node| self.interner.get(node))))

@@ -9,6 +9,10 @@ pub struct Needs {
     pub counted_successes: bool,
     /// Since when pods wait to start, or run.
     pub times: bool,
+    /// Whether pods are deleted by force, which ends them.
+    pub lost_nodes: bool,
+    /// The exit codes of failed pods, until they are recorded.
+    pub exit_codes: bool,
     /// The lessons that pods carry, and those of their failures ([`Lineage`](crate::job::lineage::Lineage)).
     pub lineage: bool,
 }
@@ -21,6 +25,8 @@ impl Needs {
             counted_failures: self.counted_failures || other.counted_failures,
             counted_successes: self.counted_successes || other.counted_successes,
             times: self.times || other.times,
+            lost_nodes: self.lost_nodes || other.lost_nodes,
+            exit_codes: self.exit_codes || other.exit_codes,
             lineage: self.lineage || other.lineage,
         }
     }

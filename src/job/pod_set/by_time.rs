@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::PodSet;
-use super::entry::Entry;
+use super::entry::{Entry, PendingRequest};
 use super::slots::Slot;
 use crate::job::options::Needs;
 use crate::job::pod::{Phase, Pod};
@@ -33,6 +33,8 @@ impl ByTime {
 pub(super) struct Times {
     stalled: ByTime,
     running: ByTime,
+    /// Pods whose nodes may be lost, those that are being deleted included.
+    silent: ByTime,
     /// When the first pod began to run, gone ones included.
     first_run: Option<Second>,
 }
@@ -54,6 +56,9 @@ impl Times {
         let runs = entry.pod.phase == Phase::Running && !entry.pod.stalled;
         self.stalled.set(slot, since.filter(|_| entry.pod.stalled));
         self.running.set(slot, since.filter(|_| runs));
+        let is_asked = entry.gone || entry.pod.forced || entry.flight != PendingRequest::None;
+        let silent_since = entry.pod.silent_since.filter(|_| entry.pod.selected && !is_asked);
+        self.silent.set(slot, silent_since);
         if let Some(since) = since.filter(|_| runs) {
             self.first_run = Some(self.first_run.map_or(since, |first| first.min(since)));
         }
@@ -63,6 +68,7 @@ impl Times {
     pub(super) fn forget(&mut self, slot: Slot) {
         self.stalled.set(slot, None);
         self.running.set(slot, None);
+        self.silent.set(slot, None);
     }
 }
 
@@ -80,6 +86,12 @@ impl PodSet {
     /// Active pods that run, those first that have run longest. Empty unless the Job has a deadline.
     pub fn running(&self) -> impl Iterator<Item = &Pod> + Clone {
         self.in_order(|times| &times.running)
+    }
+
+    /// Pods whose nodes may be lost, those first that have been silent for longest. Pods that are deleted by force are not
+    /// among them. Empty unless the Job has a deadline.
+    pub fn silent(&self) -> impl Iterator<Item = &Pod> + Clone {
+        self.in_order(|times| &times.silent)
     }
 
     /// When the first pod began to run, as far as the set has seen. Nothing unless the Job has a deadline.

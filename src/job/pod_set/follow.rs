@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::by_time::Times;
+use super::exit_codes::ExitCodes;
 use super::ledger::Ledger;
 use super::lineages::Lineages;
 use super::queues::Queues;
@@ -70,6 +71,8 @@ impl PodSet {
         self.held.clear();
         let first_run = self.first_run();
         self.times = Times::needed(self.needs).map(|times| Box::new(times.since(first_run)));
+        let known = self.exit_codes.take();
+        self.exit_codes = ExitCodes::needed(self.needs).map(|none| known.unwrap_or(none));
         self.pods.values_mut().for_each(|entry| entry.tags = None);
         self.init_places();
         self.relink_all();
