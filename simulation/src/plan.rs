@@ -3,6 +3,7 @@
 mod extras;
 mod generate;
 mod later;
+pub(crate) mod lost;
 mod news;
 pub(crate) mod options;
 pub(crate) mod queued;
@@ -135,6 +136,8 @@ pub struct JobPlan {
     pub needs_memory: Option<u64>,
     /// How many of 100 pods never start.
     pub stuck_percent: u32,
+    /// How many of 100 pods are on a node that goes.
+    pub lost_percent: u32,
 }
 
 /// The pods of a Job that the built-in controller has left.

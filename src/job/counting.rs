@@ -29,6 +29,7 @@ use super::state::{JobState, StatusTurn};
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use super::verdict::{End, condition};
+use super::waiting_condition;
 use crate::mutants::{Mutant, is};
 
 /// How soon a status must be written.
@@ -351,6 +352,9 @@ fn set_suspended(suspend: bool, status: &mut JobStatus, events: &mut Vec<JobEven
 fn finish(state: &JobState, end: &End, status: &mut JobStatus, events: &mut Vec<JobEvent>, now: Timestamp) {
     if !status.ensure(end.conclusion(now)) {
         return;
+    }
+    if status.holding(ConditionKind::Waiting).is_some() {
+        status.ensure(waiting_condition::at_end(now));
     }
     let mut emit = |warning, reason: &str, message: &str| {
         events.push(JobEvent { warning, reason: reason.into(), message: message.into(), terminal: true });

@@ -104,8 +104,17 @@ pub struct BackoffRecord {
 pub struct Carried {
     /// The back-off that was in force when the pod was created.
     pub backoff: Option<BackoffRecord>,
-    /// Their lessons, for the options of the Job.
-    pub lineage: Lineage,
+    /// How often all pods of the Job were replaced together before this one.
+    pub attempt: u32,
+    /// Their lessons, as they are written. Only Jobs whose options ask for lessons read them, and none keeps the text.
+    pub lessons: Box<str>,
+}
+
+impl Carried {
+    /// A pod that carries these facts.
+    pub fn of(backoff: Option<BackoffRecord>, lineage: &Lineage) -> Self {
+        Self { backoff, attempt: lineage.attempt, lessons: lineage.to_string().into() }
+    }
 }
 
 impl From<BackoffRecord> for Carried {
@@ -176,13 +185,21 @@ impl Pod {
     }
 
     /// The lessons of the pods before it.
-    pub fn lineage(&self) -> Option<&Lineage> {
-        self.carried.as_ref().map(|carried| &carried.lineage)
+    pub fn lineage(&self) -> Lineage {
+        let carried = self.carried.as_ref();
+        let read =
+            carried.map(|carried| Lineage { attempt: carried.attempt, ..Lineage::read(&carried.lessons) });
+        read.unwrap_or_default()
     }
 
     /// How often all pods of the Job were replaced together before this one.
     pub fn attempt(&self) -> u32 {
-        self.lineage().map_or(0, |lineage| lineage.attempt)
+        self.carried.as_ref().map_or(0, |carried| carried.attempt)
+    }
+
+    /// Drops the text of its lessons, once they are learnt.
+    pub(super) fn forget_lessons(&mut self) {
+        self.carried.iter_mut().for_each(|carried| carried.lessons = Box::default());
     }
 
     /// Whether it has ended and is not tracked: it is counted, or was never ours to count.

@@ -78,7 +78,7 @@ impl Least {
         let awaited = awaited && state.job.status.finished().is_none();
         let newest = usize::from(awaited);
         // The next owner learns from any of them.
-        let learns = awaited && state.job.options.needs().lineage;
+        let learns = awaited && state.job.options.needs().lineage();
         Self { failed: if learns { usize::MAX } else { newest }, finished: newest }
     }
 }

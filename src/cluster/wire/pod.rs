@@ -110,7 +110,8 @@ impl Decoder for PodDecoder {
 
     fn bytes(seen: &Box<ObservedPod>) -> usize {
         let outcome = seen.pod.outcome.as_ref().map_or(0, |outcome| outcome.bytes());
-        size_of::<ObservedPod>() + seen.pod.name.len() + seen.labels.bytes() + outcome
+        let lessons = seen.pod.carried.as_ref().map_or(0, |carried| carried.lessons.len());
+        size_of::<ObservedPod>() + seen.pod.name.len() + seen.labels.bytes() + outcome + lessons
     }
 
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
@@ -221,9 +222,9 @@ fn parse_place(text: &str) -> Option<Place> {
 
 /// The facts in these annotations, and in the label of the attempt: a webhook may drop one and keep the other.
 fn carried(backoff: Option<&str>, lineage: Option<&str>, attempt: Option<&str>) -> Option<Box<Carried>> {
-    let mut lineage = lineage.map(Lineage::read).unwrap_or_default();
-    lineage.attempt = lineage.attempt.max(attempt.map_or(0, Lineage::read_attempt));
-    let carried = Carried { backoff: backoff.and_then(parse_backoff), lineage };
+    let lessons = lineage.map_or("", Lineage::kept);
+    let attempt = Lineage::attempt_of(lessons).max(attempt.map_or(0, Lineage::read_attempt));
+    let carried = Carried { backoff: backoff.and_then(parse_backoff), attempt, lessons: lessons.into() };
     (carried != Carried::default()).then(|| carried.into())
 }
 

@@ -13,8 +13,12 @@ pub struct Needs {
     pub lost_nodes: bool,
     /// The exit codes of failed pods, until they are recorded.
     pub exit_codes: bool,
-    /// The lessons that pods carry, and those of their failures ([`Lineage`](crate::job::lineage::Lineage)).
-    pub lineage: bool,
+    /// The nodes on which pods have failed.
+    pub failed_nodes: bool,
+    /// Which containers have run out of memory.
+    pub memory: bool,
+    /// How often all pods were replaced together.
+    pub attempts: bool,
 }
 
 impl Needs {
@@ -27,8 +31,16 @@ impl Needs {
             times: self.times || other.times,
             lost_nodes: self.lost_nodes || other.lost_nodes,
             exit_codes: self.exit_codes || other.exit_codes,
-            lineage: self.lineage || other.lineage,
+            failed_nodes: self.failed_nodes || other.failed_nodes,
+            memory: self.memory || other.memory,
+            attempts: self.attempts || other.attempts,
         }
+    }
+
+    /// Whether the lessons are needed that pods carry, and those of their failures
+    /// ([`Lineage`](crate::job::lineage::Lineage)).
+    pub fn lineage(self) -> bool {
+        self.failed_nodes || self.memory || self.attempts
     }
 
     /// Whether nothing must be remembered.

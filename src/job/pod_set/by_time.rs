@@ -37,6 +37,8 @@ pub(super) struct Times {
     silent: ByTime,
     /// When the first pod began to run, gone ones included.
     first_run: Option<Second>,
+    /// The Job is suspended: runs that go on until their pods are removed do not count.
+    rests: bool,
 }
 
 impl Times {
@@ -59,7 +61,7 @@ impl Times {
         let is_asked = entry.gone || entry.pod.forced || entry.flight != PendingRequest::None;
         let silent_since = entry.pod.silent_since.filter(|_| entry.pod.selected && !is_asked);
         self.silent.set(slot, silent_since);
-        if let Some(since) = since.filter(|_| runs) {
+        if let Some(since) = since.filter(|_| runs && !self.rests) {
             self.first_run = Some(self.first_run.map_or(since, |first| first.min(since)));
         }
     }
@@ -99,8 +101,15 @@ impl PodSet {
         self.times.as_ref()?.first_run
     }
 
-    /// Forgets when the first pod began to run: the Job is suspended, and begins again.
-    pub(super) fn forget_runs(&mut self) {
-        self.times.iter_mut().for_each(|times| times.first_run = None);
+    /// Follows whether the Job is suspended. That ends its run: the next one begins with the first pod that runs when the Job is
+    /// resumed, or later.
+    pub(super) fn follow_runs(&mut self, rests: bool) {
+        let Some(times) = &mut self.times else { return };
+        if rests {
+            times.first_run = None;
+        } else if times.rests {
+            times.first_run = times.running.pods.first().map(|(since, _)| *since);
+        }
+        times.rests = rests;
     }
 }

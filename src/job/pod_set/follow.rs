@@ -39,14 +39,12 @@ impl PodSet {
             self.rebuild(job);
         }
         match &mut self.lineages {
-            Some(lineages) if needs.lineage => lineages.follow(job),
+            Some(lineages) if needs.lineage() => lineages.follow(job),
             lineages => *lineages = Lineages::of(job),
         }
         self.follow_attempt();
         self.follow_names(job);
-        if job.spec.suspend {
-            self.forget_runs();
-        }
+        self.follow_runs(job.spec.suspend);
         if ends {
             self.drop_job_failures();
         }

@@ -220,6 +220,7 @@ impl PodSet {
             if let Some(codes) = self.exit_codes.as_mut().filter(|_| pod.tracked) {
                 codes.note(&pod);
             }
+            pod.forget_lessons();
             pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
             let news = self.admit(pod, gone_for_good, source);
@@ -235,6 +236,7 @@ impl PodSet {
             lineages.learn(&pod, &self.spec);
         }
         self.exit_codes.iter_mut().for_each(|codes| codes.note(&pod));
+        pod.forget_lessons();
         // Lists show a pod again and again, and who writes its conditions decides how long it takes to judge them.
         pod.outcome = match entry.pod.version == pod.version && entry.pod.phase == pod.phase {
             true => entry.pod.outcome.clone(),

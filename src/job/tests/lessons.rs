@@ -32,7 +32,7 @@ fn failed(pod: Pod, node: &str, second: i64, exit_code: i32) -> Pod {
 
 fn carrying(pod: Pod, lineage: &str) -> Pod {
     let lineage = Lineage::read(lineage);
-    but(pod, |pod| pod.carried = Some(Box::new(Carried { backoff: None, lineage })))
+    but(pod, |pod| pod.carried = Some(Box::new(Carried::of(None, &lineage))))
 }
 
 /// The first pod that is created a while later.

@@ -128,6 +128,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             version: 42,
             created: at("2026-01-01T00:00:00Z").into(),
             deleting: false,
+            forced: false,
             tracked: true,
             applied: false,
             selected: true,
@@ -136,7 +137,8 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             index_failures: IndexFailures::default(),
             carried: Some(Box::new(Carried {
                 backoff: Some(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") }),
-                lineage: Lineage { attempt: 4, ..Lineage::default() },
+                attempt: 4,
+                lessons: "attempt=4".into(),
             })),
             scheduled: true,
             phase: Phase::Running,
@@ -145,6 +147,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             max_restarts: MaxRestarts { containers: 2, sidecars: 0 },
             finished: at("2026-01-01T00:00:00Z").into(),
             stalled: false,
+            silent_since: None,
             outcome: None,
         }
     );
