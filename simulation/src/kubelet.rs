@@ -130,6 +130,7 @@ impl Kubelet {
     /// etcd was restored: nodes report all pods again.
     pub(crate) fn forget(&mut self) {
         self.stopping.clear();
+        self.lost.clear();
     }
 
     /// The node's next act on a pod that has just changed, with its delay.
@@ -190,6 +191,7 @@ impl Kubelet {
             // While its Job has to do with the pod, half of the nodes stay away.
             Duty::Return
                 if pod.is_tracked()
+                    && !pod.meddled
                     && uid.bytes().fold(0, |sum: u8, byte| sum.wrapping_add(byte)) % 2 == 0 =>
             {
                 let nothing = json!({"conditions": []});

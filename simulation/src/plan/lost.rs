@@ -3,7 +3,7 @@
 
 use super::options::{plain, set};
 use super::together::user;
-use super::{JobPlan, Plan, UserAct};
+use super::{JobPlan, Plan, UserAct, extras};
 use crate::chance::Chance;
 
 /// The first seed whose plan has them.
@@ -34,7 +34,7 @@ pub(super) fn add(plan: &mut Plan) {
     }
     // Owners that do not know of each other keep the counts, and do not agree on restarts.
     if plan.settings.replicas > 1 && !plan.settings.all_own_all && chance.percent(15) {
-        plan.settings.all_own_all = true;
+        extras::without_leases(&mut chance, plan);
     }
 }
 
