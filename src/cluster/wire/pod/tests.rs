@@ -429,3 +429,56 @@ fn the_outcome_of_a_pod_tells_its_node_and_which_containers_have_exceeded_their_
     let exceeded: Vec<_> = outcome.containers.iter().map(|exit| (&*exit.name, exit.out_of_memory)).collect();
     assert_eq!(exceeded, [("a", true), ("b", false)]);
 }
+
+/// The node controller takes the condition Ready away, and leaves the rest as the kubelet has written it.
+#[test]
+fn a_pod_shows_that_its_node_is_lost() {
+    let since = "2026-01-01T00:01:00Z";
+    let ready = |reason: Option<&str>| {
+        let mut ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": since});
+        reason.into_iter().for_each(|reason| ready["reason"] = reason.into());
+        ready
+    };
+    let containers = |status: &str| json!({"type": "ContainersReady", "status": status});
+    for (what, phase, conditions, deletion, silent, forced) in [
+        (
+            "its node is not ready",
+            "Running",
+            json!([ready(None), containers("True")]),
+            None,
+            Some(since),
+            false,
+        ),
+        ("empty reason", "Running", json!([ready(Some("")), containers("True")]), None, Some(since), false),
+        (
+            "a probe fails",
+            "Running",
+            json!([ready(Some("ContainersNotReady")), containers("False")]),
+            None,
+            None,
+            false,
+        ),
+        (
+            "a gate",
+            "Running",
+            json!([ready(Some("ReadinessGatesNotReady")), containers("True")]),
+            None,
+            None,
+            false,
+        ),
+        ("no kubelet wrote it", "Running", json!([ready(None)]), None, None, false),
+        ("pending", "Pending", json!([ready(None), containers("True")]), None, None, false),
+        ("in its grace period", "Running", json!([]), Some(30), Some("2026-01-01T00:02:00Z"), false),
+        ("deleted by force", "Running", json!([]), Some(0), Some("2026-01-01T00:02:00Z"), true),
+        ("ended", "Failed", json!([ready(None), containers("True")]), Some(0), None, false),
+    ] {
+        let mut pod = json!({"status": {"phase": phase, "conditions": conditions}});
+        if let Some(grace) = deletion {
+            pod["metadata"] =
+                json!({"deletionTimestamp": "2026-01-01T00:02:00Z", "deletionGracePeriodSeconds": grace});
+        }
+        let seen = observe(pod).pod;
+        let expected = silent.map(|since| at(since).into());
+        assert_eq!((seen.silent_since, seen.forced), (expected, forced), "{what}");
+    }
+}
