@@ -294,7 +294,7 @@ mod tests {
             ("cut 7:-@1+2", "cut 7:-@1+2"),
             ("x 1:2 3@4 5:0@1 6-2:0@1+1 2:0@1+1 1:0@1+1 4294967295:0@1+1", "2:0@1+1"),
             ("0-9:0@1+1 5:1@1+1", "0-9:0@1+1"),
-            (&"1".repeat(LONGEST + 1), "cut"),
+            (&*"1".repeat(LONGEST + 1), "cut"),
         ] {
             assert_eq!(IndexResults::read(text).to_string(), read, "{text:.40}");
         }

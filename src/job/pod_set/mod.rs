@@ -202,6 +202,7 @@ impl PodSet {
         set.init_places();
         set.follow_names(job);
         set.follow_attempt();
+        set.follow_runs(job.spec.suspend);
         set
     }
 
