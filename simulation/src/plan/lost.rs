@@ -28,7 +28,8 @@ pub(super) fn add(plan: &mut Plan) {
         if chance.percent(40) {
             set(job, "restart-together", true);
             set(job, "backoff-max", "1s");
-            set(job, "max-restarts", 40);
+            set(job, "max-restarts", chance.number(0..=12));
+            job.failing_percent = chance.pick(&[0, 10, 20]);
             users_act(&mut chance, plan, number);
         }
     }

@@ -72,7 +72,7 @@ fn a_pod_is_given_up_once_its_node_has_been_silent_for_the_timeout() {
     assert_eq!((&*event.reason, event.message.ends_with("has not answered for 1m")), ("NodeLost", true));
 }
 
-/// Whoever owns the Job sees on the pod that it was given up.
+/// Every owner of the Job sees on the pod that it was given up.
 #[test]
 fn a_pod_that_is_given_up_counts_once_and_is_replaced_before_its_object_has_ended() {
     let mut before = state(losing(&[]), [silent(100), at_index("b", 1, 0)]);
