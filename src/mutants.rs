@@ -51,7 +51,7 @@ mutants! {
     DeletedFailureUncounted,
 
     // Options.
-    /// A pod of a lost node is deleted with its own grace period, which nobody grants.
+    /// A pod of a lost node is deleted with its own grace period, not by force.
     LostPodsKeepGrace,
     /// A replica that takes a Job over forgets how its indexes have ended.
     ResultsForgotten,

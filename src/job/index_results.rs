@@ -1,8 +1,8 @@
 //! `yardmaster.dev/index-results`: how each index of a Job has ended, when, and after how many tries.
 //!
 //! The results are an annotation of the Job, which is written together with the status. The status that records the end of a
-//! pod has its result as well, and the pod keeps its finalizer until that is written. So the results are as exact as the counts,
-//! whoever owns the Job, and they outlive the pods.
+//! pod has its result as well, and the pod keeps its finalizer until that is written. So the results are as exact as the counts
+//! through every hand-over, and they outlive the pods.
 //!
 //! The annotation is a list of runs, such as `0-3:0@12+35 4:137x2@80+3`: the indexes 0 to 3 ended with exit code 0. Their pods were
 //! created 12 s after the Job, and took 35 s. Index 4 ended with 137, in its second try. The code is `-` where no container has failed.

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use super::plan::{JobEvent, Plan};
 use super::pod::Pod;
-use super::pod_deadlines::Late;
+use super::pod_deadlines::LatePods;
 use super::state::JobState;
 use super::uid::UidSet;
 use crate::mutants::{Mutant, is};
@@ -46,5 +46,5 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let grace = if is(Mutant::LostPodsKeepGrace) { None } else { Some(Duration::ZERO) };
     // Nothing but silence orders the pods.
     let since = |pod: &Pod| pod.silent_since.unwrap_or(pod.finished);
-    Late { pods, since, time: timeout, grace }.delete(state, says, now, plan);
+    LatePods { pods, since, time: timeout, grace }.delete(state, says, now, plan);
 }

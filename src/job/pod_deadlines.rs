@@ -29,7 +29,7 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
             JobEvent::warning("StartDeadlineExceeded", message)
         };
         let late =
-            Late { pods: state.pods.stalled(), since: |pod| pod.finished, time: deadline, grace: None };
+            LatePods { pods: state.pods.stalled(), since: |pod| pod.finished, time: deadline, grace: None };
         late.delete(state, says, now, plan);
     }
     if let Some(deadline) = options.pod_run_deadline {
@@ -38,13 +38,13 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
             JobEvent::warning("PodRunDeadlineExceeded", message)
         };
         let (time, grace) = options.signalled(deadline);
-        let late = Late { pods: state.pods.running(), since: |pod| pod.finished, time, grace };
+        let late = LatePods { pods: state.pods.running(), since: |pod| pod.finished, time, grace };
         late.delete(state, says, now, plan);
     }
 }
 
 /// Pods of which each is late a while after some time of its own. The pods are in the order of these times.
-pub(super) struct Late<I> {
+pub(super) struct LatePods<I> {
     /// The pods.
     pub(super) pods: I,
     /// The time of a pod.
@@ -55,7 +55,7 @@ pub(super) struct Late<I> {
     pub(super) grace: Option<Duration>,
 }
 
-impl<'a, I: Iterator<Item = &'a Pod> + Clone> Late<I> {
+impl<'a, I: Iterator<Item = &'a Pod> + Clone> LatePods<I> {
     /// Adds the deletions of those that are late, so that they count as failed. The plan looks again when the next one will be.
     pub(super) fn delete(
         self,

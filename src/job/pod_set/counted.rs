@@ -181,7 +181,7 @@ impl CountedPods {
         counted.filter(move |pod| pod.index.is_some_and(is_complete))
     }
 
-    /// All pods but the newest `limit`, oldest first, without those that the status has yet to count.
+    /// All pods but the newest `limit`, oldest first, without those that the status lists as uncounted.
     pub(super) fn surplus<'a>(
         &'a self,
         limit: usize,
