@@ -55,6 +55,10 @@ mutants! {
     FailureTakenForSuccess,
     /// A Job that has begun waits again once a Job before it is gone.
     BegunJobsWaitAgain,
+    /// A pod of a lost node is deleted with its own grace period, not by force.
+    LostPodsKeepGrace,
+    /// A replica that takes a Job over forgets how its indexes have ended.
+    ResultsForgotten,
     /// Pods do not carry what those before them have taught.
     LineageNotWritten,
     /// After a container has run out of memory, only its limit is raised.

@@ -89,6 +89,8 @@ fn examples() -> Vec<Example> {
         complete("retry-with-more-memory", json!({"succeeded": 1, "failed": 2})).waits(3),
         Example::new("run-deadline", "Failed", "RunDeadlineExceeded", json!({"failed": 1})).waits(2),
         complete("pod-run-deadline", json!({"succeeded": 1, "failed": 1})).waits(3),
+        complete("lost-node-timeout", json!({"succeeded": 1})),
+        complete("few-pods", json!({"succeeded": 20, "completedIndexes": "0-19"})),
         Example::new("start-deadline", "Failed", "BackoffLimitExceeded", json!({"failed": 1})).waits(3),
         Example { exit_code: 3, ..Example::new("suspended", "Suspended", "JobSuspended", json!({})) },
     ]

@@ -12,6 +12,7 @@ mod owners;
 mod policies;
 mod repeats;
 mod restarts;
+mod results;
 mod selection;
 mod tenants;
 mod traffic;

@@ -157,7 +157,8 @@ impl Ledger {
             deleted: None,
             by_replica: false,
             removed: false,
-            never_started: false,
+            given_up: false,
+            lost: false,
             disowned: None,
             surplus: false,
             superseded: false,
@@ -184,9 +185,17 @@ impl Ledger {
         });
         let deleting = deleted || !object["metadata"]["deletionTimestamp"].is_null();
         let of = facts.job.as_ref().and_then(|job| self.jobs.get(job));
-        let has_start_deadline = of.is_some_and(|job| {
-            !job.object["metadata"]["annotations"]["yardmaster.dev/start-deadline"].is_null()
-        });
+        let has_option = |name: &str| {
+            of.is_some_and(|job| {
+                !job.object["metadata"]["annotations"]
+                    .get(format!("yardmaster.dev/{name}"))
+                    .is_none_or(Value::is_null)
+            })
+        };
+        let has_start_deadline = has_option("start-deadline");
+        let is_forced = deleting
+            && object["metadata"]["deletionGracePeriodSeconds"] == 0
+            && has_option("lost-node-timeout");
         let phase = object["status"]["phase"].as_str();
         let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
         if facts.end.is_none()
@@ -217,8 +226,10 @@ impl Ledger {
             // A pod that has ended and is counted is cleared away.
             facts.removed = by_replica && (facts.end.is_none() || tracked(&facts.object));
             let is_pending = facts.object["status"]["phase"].as_str().is_none_or(|phase| phase == "Pending");
-            facts.never_started = by_replica && is_pending && tracked(&facts.object) && has_start_deadline;
+            let is_late = is_pending && has_start_deadline;
+            facts.given_up = by_replica && tracked(&facts.object) && (is_late || is_forced);
         }
+        facts.lost = is_forced && facts.end.is_none();
         facts.object = object;
     }
 

@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::{Plan, options, order, queued, tenant, wider};
+use crate::plan::{Plan, lost, options, order, queued, tenant, wider};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -67,6 +67,7 @@ pub fn first_seed(mutant: Mutant) -> u64 {
         | Mutant::RestartLeavesOthers
         | Mutant::RestartNotWritten => options::FIRST,
         Mutant::FailureTakenForSuccess | Mutant::BegunJobsWaitAgain => order::FIRST,
+        Mutant::LostPodsKeepGrace | Mutant::ResultsForgotten => lost::FIRST,
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
         _ => 0,
     }

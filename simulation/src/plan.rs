@@ -4,6 +4,7 @@ mod extras;
 mod fault;
 mod generate;
 mod later;
+pub(crate) mod lost;
 mod news;
 pub(crate) mod options;
 pub(crate) mod order;
@@ -138,6 +139,8 @@ pub struct JobPlan {
     pub needs_memory: Option<u64>,
     /// How many of 100 pods never start.
     pub stuck_percent: u32,
+    /// How many of 100 pods are on a node that goes.
+    pub lost_percent: u32,
 }
 
 /// The pods of a Job that the built-in controller has left.

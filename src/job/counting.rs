@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::index_results;
 use super::limits::Pace;
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::{Phase, Pod};
@@ -28,6 +29,7 @@ use super::state::{GateTurn, JobState};
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use super::verdict::{End, condition};
+use super::waiting_condition;
 use crate::mutants::{Mutant, is};
 
 /// How soon a status must be written.
@@ -259,6 +261,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut status = state.job.status.clone();
     let mut events = Vec::new();
     record(state, next, &mut status);
+    index_results::record(state, &mut status, now);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
     let used = state.pods.names_used(state.job.spec.suspend, &state.lost_creations);
     status.names_used = status.names_used.max(used);
@@ -364,6 +367,9 @@ fn set_suspended(suspend: bool, status: &mut JobStatus, events: &mut Vec<JobEven
 fn finish(state: &JobState, end: &End, status: &mut JobStatus, events: &mut Vec<JobEvent>, now: Timestamp) {
     if !status.ensure(end.conclusion(now)) {
         return;
+    }
+    if status.holding(ConditionKind::Waiting).is_some() {
+        status.ensure(waiting_condition::at_end(now));
     }
     let mut emit = |warning, reason: &str, message: &str| {
         events.push(JobEvent { warning, reason: reason.into(), message: message.into(), terminal: true });

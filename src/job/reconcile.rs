@@ -8,6 +8,7 @@ use super::counting::{self, Due, Next};
 use super::debounce;
 use super::end::{self, Tally};
 use super::gang;
+use super::lost_nodes;
 use super::manage::manage;
 use super::order;
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
@@ -68,6 +69,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
             }
         }
     }
+    lost_nodes::plan(state, now, &mut plan);
     next.waits = waiting_condition::next(state, now, &mut plan);
     write_status(state, &next, now, &mut plan);
     retention::prune(state, now, &mut plan);

@@ -44,13 +44,16 @@ impl Job {
     /// Whether counted pods that have failed, or that have succeeded, may have to be deleted
     /// ([`retention`](super::retention)).
     pub fn prunes_counted(&self, failed: bool) -> bool {
-        if failed {
-            self.options.failed_pods_limit.is_some()
-        } else {
-            self.options.prune_succeeded
-                && self.spec.completion.indexes().is_some()
-                && self.status.finished().is_none()
-        }
+        let of_phase =
+            if failed { self.options.failed_pods_limit.is_some() } else { self.prunes_succeeded() };
+        of_phase || self.options.max_finished_pods.is_some()
+    }
+
+    /// Whether succeeded pods are deleted, whatever their number. The indexes of the status show which of them are counted.
+    pub(super) fn prunes_succeeded(&self) -> bool {
+        self.options.prune_succeeded
+            && self.spec.completion.indexes().is_some()
+            && self.status.finished().is_none()
     }
 
     /// Whether it may create pods as it is. A Job that is resumed later is read again, with its template.

@@ -136,6 +136,9 @@ impl JobState {
         if is(Mutant::CountsFromZero) {
             (job.status.succeeded, job.status.failed) = (0, 0);
         }
+        if is(Mutant::ResultsForgotten) {
+            job.status.results = None;
+        }
         Self {
             pods: PodSet::new(&job, limits.pod_failure_backoff),
             job,
@@ -279,6 +282,12 @@ impl JobState {
     /// How many more requests about existing pods may be sent now.
     pub(super) fn room(&self) -> usize {
         self.pace.at_once.saturating_sub(self.pods.flights())
+    }
+
+    /// Whether a pod counts as failed. A pod set keeps only for Jobs that ask for it that a pod is deleted by force.
+    pub fn has_failed(&self, pod: &Pod) -> bool {
+        let is_forced = pod.forced && self.job.options.lost_node_timeout.is_some();
+        Pod::is_failed_by(pod.phase, pod.deleting, is_forced, self.job.spec.replace_only_failed)
     }
 
     /// The pods among these that requests may be sent about now, as many as there is room for. The plan

@@ -111,8 +111,9 @@ impl Creation<'_> {
         }
         let spec = &self.job.object["spec"];
         let waits_for_end = spec["podReplacementPolicy"] == "Failed";
-        let holds_place =
-            |other: &PodFacts| other.is_active() || (waits_for_end && other.exists() && other.end.is_none());
+        let holds_place = |other: &PodFacts| {
+            other.is_active() || (waits_for_end && other.exists() && other.end.is_none() && !other.lost)
+        };
         // If the other pod was adopted after this creation was sent, or created long after, one of both is
         // removed.
         let is_later = |other: &PodFacts| match other.owned > other.created {

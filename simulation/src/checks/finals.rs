@@ -7,7 +7,7 @@ use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::verdicts::has_clock_steps;
-use super::{Promise, counts, order, restarts, tenants};
+use super::{Promise, counts, order, restarts, results, tenants};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::{Act, Fault, Plan, Refused, Step};
 use crate::tenant::is_in_namespace;
@@ -132,6 +132,10 @@ pub(super) fn check(
             counts::differ(plan, ledger, uid, job).filter(|_| is_certain(job) && is_ours(plan, job));
         if differs.is_some() {
             return differs;
+        }
+        let results = results::differ(job).filter(|_| is_certain(job) && is_ours(plan, job));
+        if let Some(differs) = results.filter(|_| !plan.settings.all_own_all) {
+            return Some(differs);
         }
         let restarts = restarts::differ(ledger, uid, job).filter(|_| is_certain(job) && is_ours(plan, job));
         if let Some(what) = restarts.filter(|_| !plan.settings.all_own_all) {

@@ -60,8 +60,10 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether a replica deleted it without intending to count it.
     pub(crate) removed: bool,
-    /// Whether a replica deleted it because it did not start, which counts.
-    pub(crate) never_started: bool,
+    /// Whether a replica deleted it because it did not start, or is lost with its node. That counts.
+    pub(crate) given_up: bool,
+    /// Whether it is lost for its Job: it was deleted by force, and has not ended.
+    pub(crate) lost: bool,
     /// When a replica removed the finalizer without recording the pod. This precedes a deletion by the
     /// replica, or follows the deletion by another client, as when the Job is scaled down.
     pub(crate) disowned: Option<Time>,

@@ -32,7 +32,9 @@ use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
 use crate::cli::job_page::JobPage;
 use crate::cli::page_client::new_token;
-use crate::telemetry::http::{Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve};
+use crate::telemetry::http::{
+    Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
+};
 use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long a controller may take for its part.

@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1 as batch;
 use serde::Serialize;
 
 use super::index_map::IndexMap;
+use super::results::IndexResult;
 use super::waits::Waiting;
 use crate::actors::overview::{Interest, JobEnd};
 use crate::cli::failures::Failures;
@@ -61,6 +62,8 @@ pub(super) struct JobReport {
     pub(super) backoff_limit_per_index: Option<i32>,
     /// Failed indexes that the Job may have, if it limits them.
     pub(super) max_failed_indexes: Option<i32>,
+    /// How indexes have ended; known of a Job that was asked for by name, and that keeps results.
+    pub(super) index_results: Option<Vec<IndexResult>>,
     /// Why pods failed; known of a Job that was asked for by name.
     pub(super) failures: Option<Failures>,
     /// The state of each index; known of an Indexed Job that was asked for by name.
@@ -165,6 +168,7 @@ impl JobReport {
             backoff_limit: spec.backoff_limit.filter(|limit| *limit != i32::MAX),
             backoff_limit_per_index: spec.backoff_limit_per_index,
             max_failed_indexes: spec.max_failed_indexes,
+            index_results: None,
             failures: None,
             index_map: None,
             is_indexed: spec.completion_mode.as_deref() == Some("Indexed"),

@@ -98,7 +98,8 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
     /// Takes the next item. Its flow has the last turn then, unless its turn goes on.
     pub(super) fn pop(&mut self) -> Option<T> {
         let turn = self.turn()?;
-        let behind = self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
+        let behind =
+            self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
         let (flow, mut items) = self.leave(turn)?;
         let item = items.pop_front();
         self.pass_turn(&flow, behind);

@@ -13,7 +13,10 @@ use super::meta::Meta;
 use super::observed_job::{ObservedJob, Unserved};
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
+use crate::job::index_results::IndexResults;
+use crate::job::names::{
+    NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION, RUNNING_SINCE_ANNOTATION,
+};
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
 use crate::job::spec::{Job, JobSpec};
@@ -93,13 +96,15 @@ impl Decoder for JobDecoder {
         let created = meta.created()?;
         let uncounted = status.uncounted();
         let job = spec.map(|spec| {
+            let options = self.options(&meta, &spec);
+            let results = meta.annotation(RESULTS_ANNOTATION).filter(|_| options.index_results);
             let mut job = Job {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 uid: uid.clone(),
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
-                options: self.options(&meta, &spec),
+                options,
                 status: JobStatus {
                     names_used: number(&meta, NAMES_USED_ANNOTATION),
                     restarts: number(&meta, RESTARTS_ANNOTATION),
@@ -107,6 +112,7 @@ impl Decoder for JobDecoder {
                         .annotation(RUNNING_SINCE_ANNOTATION)
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
+                    results: results.map(|text| Arc::new(IndexResults::read(text))),
                     ..status.read()
                 },
                 spec: Arc::new(spec),

@@ -14,6 +14,7 @@ mod by_time;
 mod classify;
 mod counted;
 mod entry;
+mod exit_codes;
 mod follow;
 mod given;
 mod ledger;
@@ -48,6 +49,7 @@ pub use counted::CountedPod;
 use counted::CountedPods;
 use entry::Entry;
 pub use entry::PendingRequest;
+use exit_codes::ExitCodes;
 use given::Given;
 use ledger::Ledger;
 use lineages::{CurrentAttempt, Lineages};
@@ -121,6 +123,7 @@ pub struct PodSet {
     /// `None` unless options need them. Boxed, as nearly all Jobs have none.
     lineages: Option<Box<Lineages>>,
     times: Option<Box<Times>>,
+    exit_codes: Option<Box<ExitCodes>>,
     /// The attempt that pods belong to, if they restart together.
     current_attempt: Option<CurrentAttempt>,
     /// Places with creations that were sent for an earlier attempt and are not answered.
@@ -187,6 +190,7 @@ impl PodSet {
             needs: job.options.needs(),
             lineages: Lineages::of(job),
             times: Times::needed(job.options.needs()),
+            exit_codes: ExitCodes::needed(job.options.needs()),
             current_attempt: None,
             pending_before: BTreeSet::new(),
             counted: CountedPods::of(job),
@@ -199,11 +203,13 @@ impl PodSet {
         set.init_places();
         set.follow_names(job);
         set.follow_attempt();
+        set.follow_runs(job.spec.suspend);
         set
     }
 
     /// Takes in a reading of a pod; true if it was new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
+        pod.forced &= self.needs.lost_nodes;
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
             let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
@@ -213,6 +219,10 @@ impl PodSet {
             if let Some(lineages) = &mut self.lineages {
                 lineages.learn(&pod, &self.spec);
             }
+            if let Some(codes) = self.exit_codes.as_mut().filter(|_| pod.tracked) {
+                codes.note(&pod);
+            }
+            pod.forget_lessons();
             pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
             let news = self.admit(pod, gone_for_good, source);
@@ -227,6 +237,8 @@ impl PodSet {
         if let Some(lineages) = self.lineages.as_mut().filter(|_| entry.flight != PendingRequest::Forget) {
             lineages.learn(&pod, &self.spec);
         }
+        self.exit_codes.iter_mut().for_each(|codes| codes.note(&pod));
+        pod.forget_lessons();
         // Lists show a pod again and again, and who writes its conditions decides how long it takes to judge them.
         pod.outcome = match entry.pod.version == pod.version && entry.pod.phase == pod.phase {
             true => entry.pod.outcome.clone(),
@@ -393,8 +405,9 @@ impl PodSet {
     }
 
     fn forget(&mut self, slot: Slot) {
-        if let Some(Entry { flight, tags, .. }) = self.pods.remove(slot) {
+        if let Some(Entry { pod, flight, tags, .. }) = self.pods.remove(slot) {
             self.count_flight(flight, PendingRequest::None);
+            self.exit_codes.iter_mut().for_each(|codes| codes.forget(&pod.uid));
             let step = Step { slot, before: tags.as_ref(), after: None };
             self.times.iter_mut().for_each(|times| times.forget(slot));
             self.queues.shift(step, &self.spec);
