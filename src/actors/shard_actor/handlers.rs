@@ -1,6 +1,6 @@
 //! The messages that a shard actor handles.
 
-use actix::{ActorContext, Context, Handler, ResponseActFuture, WrapFuture};
+use actix::{ActorContext, Handler, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
 use tracing::Instrument;
 

@@ -39,7 +39,7 @@ use super::index_set::IndexSet;
 use super::options::{Needs, PodBackoff};
 use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
-use super::spec::{Completion, Job, JobSpec};
+use super::spec::{Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
