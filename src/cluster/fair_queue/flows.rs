@@ -98,7 +98,8 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
     /// Takes the next item. Its flow has the last turn then, unless its turn goes on.
     pub(super) fn pop(&mut self) -> Option<T> {
         let turn = self.turn()?;
-        let behind = self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
+        let behind =
+            self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
         let (flow, mut items) = self.leave(turn)?;
         let item = items.pop_front();
         self.pass_turn(&flow, behind);
@@ -243,9 +244,9 @@ mod tests {
         const FLOWS: u8 = 100;
         const ITEMS: u32 = 20;
         let mut flows = Flows::new(behind);
-        let (mut taken, mut pushed) = ([0; FLOWS as usize], [1; FLOWS as usize]);
+        let (mut taken, mut pushed) = ([0_u32; FLOWS as usize], [1_u32; FLOWS as usize]);
         (0..FLOWS).for_each(|flow| _ = flows.push(flow, (flow, ITEMS - 1), |_| false));
-        let mut most = 0;
+        let mut most = 0_usize;
         while let Some((flow, _)) = flows.pop() {
             let at = usize::from(flow);
             taken[at] += 1;
