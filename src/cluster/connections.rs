@@ -320,7 +320,7 @@ impl Access {
         let config = credentials.put_into(config);
         let connector = Connector::new(proxy, &config.rustls_client_config()?);
         let connector = config.rustls_https_connector_with_connector(connector)?;
-        let connector = SecureConnector(Arc::new(move |server| {
+        let connector = SecureConnector(Arc::new(move |server: Uri| {
             let connected = connector.clone().call(server);
             let in_time = timeout(ESTABLISH_TIMEOUT, connected).map(|connected| {
                 connected

@@ -244,9 +244,9 @@ mod tests {
         const FLOWS: u8 = 100;
         const ITEMS: u32 = 20;
         let mut flows = Flows::new(behind);
-        let (mut taken, mut pushed) = ([0; FLOWS as usize], [1; FLOWS as usize]);
+        let (mut taken, mut pushed) = ([0_u32; FLOWS as usize], [1_u32; FLOWS as usize]);
         (0..FLOWS).for_each(|flow| _ = flows.push(flow, (flow, ITEMS - 1), |_| false));
-        let mut most = 0;
+        let mut most = 0_usize;
         while let Some((flow, _)) = flows.pop() {
             let at = usize::from(flow);
             taken[at] += 1;
