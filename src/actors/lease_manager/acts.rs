@@ -57,7 +57,7 @@ impl LeaseManager {
         LiveLeases { client: self.leases.clone(), codec: self.codec.clone(), history: self.history.clone() }
     }
 
-    pub(super) fn close(&mut self, shard: ShardId) {
+    fn close(&mut self, shard: ShardId) {
         self.claimed.remove(&shard);
         if let Some(fence) = self.fences.remove(&shard) {
             fence.close();

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::job::JobReport;
 use super::report::Report;
+use super::results;
 use super::text::{self, Layout, describe};
 use crate::cli::command_line::Invocation;
 use crate::cli::duration;
@@ -16,7 +17,14 @@ use crate::cli::untrusted::Untrusted;
 /// The report: everything about a Job that was asked for by name, else tables. `jobs` are those that are shown.
 pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<Line> {
     match jobs {
-        [job] if layout.one_job => lines(job, report.time, layout.width),
+        [job] if layout.one_job => {
+            let mut lines = lines(job, report.time, layout.width);
+            if layout.indexes {
+                lines.push(Line::default());
+                lines.extend(results::lines(job.index_results.as_deref(), layout.width));
+            }
+            lines
+        }
         _ => text::lines(report, jobs, layout),
     }
 }
@@ -131,7 +139,8 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
     })
 }
 
-fn answer(job: &JobReport) -> Answer<'_> {
+/// The answer to "my Job failed, what now".
+pub(super) fn answer(job: &JobReport) -> Answer<'_> {
     let logs = || format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
     // Of pods that are gone, neither command has anything.
     let left = job.failures.as_ref().filter(|failures| failures.pods > 0);
