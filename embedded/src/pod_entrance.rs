@@ -133,8 +133,7 @@ mod tests {
     use kube::api::{Api, PostParams};
     use tokio::net::TcpStream;
 
-    use super::*;
-    use crate::{ApiServer, ApiServerConfig};
+    use crate::{ApiServer, ApiServerConfig, HttpLimits};
 
     /// Each port holds the place for its next connection.
     #[tokio::test]
