@@ -53,8 +53,8 @@ mutants! {
     // Options.
     /// A Job that has to succeed before another one may also fail.
     FailureTakenForSuccess,
-    /// A Job that has begun waits again once a Job before it is gone.
-    BegunJobsWaitAgain,
+    /// A Job that has to end before another one may also be missing.
+    MissingTakenForEnded,
     /// Pods do not carry what those before them have taught.
     LineageNotWritten,
     /// After a container has run out of memory, only its limit is raised.

@@ -41,6 +41,8 @@ pub struct JobStatus {
     pub restarts: u32,
     /// When the first pod began to run, of a Job with a run deadline. An annotation, too.
     pub running_since: Option<Second>,
+    /// The Jobs before this one that have ended as wanted, separated by commas. An annotation, too.
+    pub after_met: Option<Arc<str>>,
 }
 
 /// `status.uncountedTerminatedPods`.
@@ -221,16 +223,17 @@ impl JobStatus {
             && (later.finished().is_some() || lists_agree())
     }
 
-    /// Drops the indexes and the UIDs.
+    /// Drops the indexes, the UIDs and the names.
     pub fn drop_lists(&mut self) {
-        (self.uncounted, self.completed_indexes, self.failed_indexes) = Default::default();
+        (self.uncounted, self.completed_indexes, self.failed_indexes, self.after_met) = Default::default();
     }
 
-    /// The memory that the indexes and the UIDs take, in bytes.
+    /// The memory that the indexes, the UIDs and the names take, in bytes.
     pub fn list_bytes(&self) -> usize {
         let sets = [Some(&self.completed_indexes), self.failed_indexes.as_ref()].into_iter().flatten();
         let uids = self.uncounted.iter().flat_map(|pods| pods.succeeded.iter().chain(&pods.failed));
-        sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).fold(0, usize::saturating_add)
+        let names = self.after_met.iter().map(|names| names.len());
+        sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).chain(names).fold(0, usize::saturating_add)
     }
 
     /// The memory that the texts of the conditions take, in bytes.

@@ -14,13 +14,18 @@ use super::observed_job::{ObservedJob, Unserved};
 use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
+use crate::job::names::{
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION,
+};
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
 use crate::job::spec::{Job, JobSpec};
 use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
+
+/// Most bytes of the names of Jobs that have ended: as many as `after` and `after-any` can have.
+const LONGEST_MET: usize = 2 * 1_280;
 
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
@@ -118,6 +123,10 @@ impl Decoder for JobDecoder {
                         .annotation(RUNNING_SINCE_ANNOTATION)
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
+                    after_met: meta
+                        .annotation(AFTER_MET_ANNOTATION)
+                        .filter(|names| names.len() <= LONGEST_MET)
+                        .map(Arc::from),
                     ..status.read()
                 },
                 spec: Arc::new(spec),

@@ -90,6 +90,7 @@ impl WireJobStatus<'_> {
             names_used: 0,
             restarts: 0,
             running_since: None,
+            after_met: None,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

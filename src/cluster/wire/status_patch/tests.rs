@@ -252,6 +252,7 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     names_used: 0,
                     restarts: 0,
                     running_since: None,
+                    after_met: None,
                 }
             },
         )
