@@ -53,8 +53,8 @@ mutants! {
     // Options.
     /// A Job that has to succeed before another one may also fail.
     FailureTakenForSuccess,
-    /// A Job that has begun waits again once a Job before it is gone.
-    BegunJobsWaitAgain,
+    /// A Job that has to end before another one may also be missing.
+    MissingTakenForEnded,
     /// A pod of a lost node is deleted with its own grace period, not by force.
     LostPodsKeepGrace,
     /// A replica that takes a Job over forgets how its indexes have ended.

@@ -66,7 +66,7 @@ pub fn first_seed(mutant: Mutant) -> u64 {
         | Mutant::OnlyLimitsRaised
         | Mutant::RestartLeavesOthers
         | Mutant::RestartNotWritten => options::FIRST,
-        Mutant::FailureTakenForSuccess | Mutant::BegunJobsWaitAgain => order::FIRST,
+        Mutant::FailureTakenForSuccess | Mutant::MissingTakenForEnded => order::FIRST,
         Mutant::LostPodsKeepGrace | Mutant::ResultsForgotten => lost::FIRST,
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
         _ => 0,

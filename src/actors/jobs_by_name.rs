@@ -13,7 +13,7 @@ use super::job_input::JobInput;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::options::Predecessors;
-use crate::job::order::{JobOutcome, Obstacle, obstacle};
+use crate::job::order::{JobOutcome, OrderLook};
 use crate::job::spec::Job;
 use crate::job::status::ConditionKind;
 use crate::job::uid::Uid;
@@ -155,9 +155,9 @@ impl JobsByName {
         contents.namespaces.retain(|_, names| !names.waiting.is_empty());
     }
 
-    /// The predecessor that holds a Job up. Before the list of all Jobs is complete, the outcomes of all are open.
-    pub fn obstacle(&self, job: &Job) -> Option<Obstacle> {
-        let after = job.options.after.as_deref()?;
+    /// Looks at the predecessors of a Job. Before the list of all Jobs is complete, none has ended.
+    pub fn look(&self, job: &Job) -> OrderLook {
+        let Some(after) = job.options.after.as_deref() else { return OrderLook::default() };
         let contents = self.contents();
         let names = contents.namespaces.get(&job.namespace);
         let outcome = |name: &str| match names.filter(|_| contents.listed) {
@@ -165,7 +165,7 @@ impl JobsByName {
             None => Some(JobOutcome::Unfinished),
         };
         let waits = |name: &str| names.is_some_and(|names| names.waits_for(name, &job.name));
-        obstacle(after, outcome, waits)
+        OrderLook::new(after, job.status.after_met.as_deref(), outcome, waits)
     }
 
     /// Wakes an actor whenever one of the predecessors of its Job changes, until the answer is dropped.
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn found(index: &JobsByName, job: &ObservedJob) -> Option<(Hindrance, String)> {
-        let obstacle = index.obstacle(job.job.as_ref().unwrap())?;
+        let obstacle = index.look(job.job.as_ref().unwrap()).obstacle?;
         Some((obstacle.cause, obstacle.job.to_string()))
     }
 

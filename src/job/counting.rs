@@ -86,7 +86,8 @@ const UNWRITTEN: Duration = Duration::from_secs(40);
 ///
 /// The start of a Job is due 40 s after it was decided at the latest.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
-    let says_more = next.waits.is_some() || (state.has_restarted() && next.end.is_none());
+    let restarts = state.has_restarted() && next.end.is_none();
+    let says_more = next.waits.is_some() || restarts || state.has_met_more();
     if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) || says_more {
         return Due::Now;
     }
@@ -271,6 +272,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
         let message = format!("Restarting all pods: restart {}", status.restarts);
         events.push(JobEvent::warning("Restarting", message));
     }
+    status.after_met = state.predecessors_met().cloned().or(status.after_met);
     next.waits.iter().for_each(|waits| _ = status.ensure(waits.clone()));
     set_start_time(state, next, &mut status, now);
     match &next.end {

@@ -1,11 +1,12 @@
 //! `yardmaster.dev/after` and `after-any`: a Job that has not begun waits for the ends of other Jobs of its namespace.
 //!
-//! The condition is about one moment: all predecessors exist then, and have ended as wanted. So no outcome has to be remembered,
-//! and every owner of the Job decides alike. A Job that has begun waits no more, whatever becomes of its predecessors: its status
-//! and its pods show the beginning.
+//! A predecessor that has ended as wanted may be gone when the last one ends. So while the Job waits for others, an annotation that
+//! is written with its status names those that have: every owner of the Job decides alike. A Job that has begun waits no more,
+//! whatever becomes of its predecessors: its status and its pods show the beginning.
 //!
 //! As with `afterok` of Slurm, a Job whose predecessor has failed stays, and says so. Its users may run the predecessor again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,38 +90,53 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The predecessor that holds a Job up. `outcome` is that of a Job by its name, `None` if it does not exist. `waits_for_it`: whether
-/// a Job of this name waits for the asking one.
-pub fn obstacle(
-    after: &Predecessors,
-    outcome: impl Fn(&str) -> Option<JobOutcome>,
-    waits_for_it: impl Fn(&str) -> bool,
-) -> Option<Obstacle> {
-    let cause = |name: &str, must_succeed: bool| match outcome(name) {
-        None => Some(Hindrance::Missing),
-        Some(JobOutcome::Unfinished) if waits_for_it(name) => Some(Hindrance::Cycle),
-        Some(JobOutcome::Unfinished) => Some(Hindrance::Unfinished),
-        Some(JobOutcome::Failed) if must_succeed && !is(Mutant::FailureTakenForSuccess) => {
-            Some(Hindrance::Failed)
-        }
-        Some(JobOutcome::Failed | JobOutcome::Succeeded) => None,
-    };
-    let obstacles = after.iter().filter_map(|(name, must_succeed)| Some((cause(name, must_succeed)?, name)));
-    // Of equal ones the first.
-    let worst = obstacles.reduce(|worst, other| if other.0 > worst.0 { other } else { worst });
-    worst.map(|(cause, job)| Obstacle { cause, job: job.into() })
+/// A look at the predecessors of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrderLook {
+    /// The one that holds the Job up; `None`: it may begin.
+    pub obstacle: Option<Obstacle>,
+    /// Those that have ended as wanted, now or before: their names in order, separated by commas.
+    pub met: Option<Arc<str>>,
 }
 
-/// What is known of a Job's predecessors.
-#[derive(Clone, Debug, Default)]
-pub(super) enum OrderKnowledge {
-    /// Nothing yet.
-    #[default]
-    Unknown,
-    /// None holds the Job up.
-    Met,
-    /// This one does.
-    Waits(Obstacle),
+impl OrderLook {
+    /// Looks at the predecessors `after` of a Job, of which its status names `met`. `outcome` is that of a Job by its name, `None` if
+    /// it does not exist. `waits_for_it`: whether a Job of this name waits for the asking one.
+    pub fn new(
+        after: &Predecessors,
+        met: Option<&str>,
+        outcome: impl Fn(&str) -> Option<JobOutcome>,
+        waits_for_it: impl Fn(&str) -> bool,
+    ) -> Self {
+        let was_met = |name: &str| met.is_some_and(|met| met.split(',').any(|met| met == name));
+        let cause = |name: &str, must_succeed: bool| match outcome(name) {
+            _ if was_met(name) => None,
+            None if is(Mutant::MissingTakenForEnded) => None,
+            None => Some(Hindrance::Missing),
+            Some(JobOutcome::Unfinished) if waits_for_it(name) => Some(Hindrance::Cycle),
+            Some(JobOutcome::Unfinished) => Some(Hindrance::Unfinished),
+            Some(JobOutcome::Failed) if must_succeed && !is(Mutant::FailureTakenForSuccess) => {
+                Some(Hindrance::Failed)
+            }
+            Some(JobOutcome::Failed | JobOutcome::Succeeded) => None,
+        };
+        let mut worst: Option<(Hindrance, &str)> = None;
+        // A name may be in both lists.
+        let mut all_met = BTreeMap::<&str, bool>::new();
+        for (name, must_succeed) in after.iter() {
+            let cause = cause(name, must_succeed);
+            *all_met.entry(name).or_insert(true) &= cause.is_none();
+            // Of equal ones the first.
+            if let Some(cause) = cause.filter(|cause| worst.is_none_or(|(worst, _)| *cause > worst)) {
+                worst = Some((cause, name));
+            }
+        }
+        let met: Vec<&str> = all_met.into_iter().filter(|(_, met)| *met).map(|(name, _)| name).collect();
+        Self {
+            obstacle: worst.map(|(cause, job)| Obstacle { cause, job: job.into() }),
+            met: (!met.is_empty()).then(|| met.join(",").into()),
+        }
+    }
 }
 
 /// The obstacle that the last plan has found.
@@ -140,7 +156,7 @@ impl JobState {
             && !self.gone
             && job.may_create_pods()
             && verdict::announced(status).is_none()
-            && (!self.has_begun() || is(Mutant::BegunJobsWaitAgain))
+            && !self.has_begun()
     }
 
     /// Whether pods were created for the Job, or its start is written.
@@ -156,13 +172,24 @@ impl JobState {
     }
 
     /// Applies a look at the predecessors.
-    pub fn order_seen(&mut self, obstacle: Option<Obstacle>) {
-        self.order = obstacle.map_or(OrderKnowledge::Met, OrderKnowledge::Waits);
+    pub fn order_seen(&mut self, look: OrderLook) {
+        self.order = Some(look);
     }
 
-    /// Whether nothing is done for the Job until others have ended.
+    /// Whether nothing is done for the Job until others have ended. Before the first look nothing is known.
     pub(super) fn is_held_by_order(&self) -> bool {
-        !matches!(self.order, OrderKnowledge::Met) && self.awaits_order()
+        self.order.as_ref().is_none_or(|look| look.obstacle.is_some()) && self.awaits_order()
+    }
+
+    /// The predecessors that have ended as wanted, as a status is to name them.
+    pub(super) fn predecessors_met(&self) -> Option<&Arc<str>> {
+        self.order.as_ref()?.met.as_ref()
+    }
+
+    /// Whether the Job goes on to wait, and the status does not name all predecessors that have ended as wanted.
+    pub(super) fn has_met_more(&self) -> bool {
+        let met = self.predecessors_met();
+        met.is_some() && met != self.job.status.after_met.as_ref() && self.is_held_by_order()
     }
 
     /// Records the obstacle that a plan has found.
@@ -185,11 +212,8 @@ pub(super) fn wait(state: &JobState, now: Timestamp, plan: &mut Plan) {
         let name = state.job.options.after.iter().flat_map(|after| after.iter()).next();
         name.map(|(name, _)| Obstacle { cause: Hindrance::Unfinished, job: name.into() })
     };
-    let obstacle = match &state.order {
-        OrderKnowledge::Waits(obstacle) => Some(obstacle.clone()),
-        OrderKnowledge::Unknown | OrderKnowledge::Met => first(),
-    };
-    let Some(obstacle) = obstacle else { return };
+    let seen = state.order.as_ref().and_then(|look| look.obstacle.clone());
+    let Some(obstacle) = seen.or_else(first) else { return };
     let known = state.hindered.as_ref().filter(|known| known.by == obstacle);
     if obstacle.cause > Hindrance::Unfinished && !known.is_some_and(|known| known.told) {
         let at = end_of_wait(known.map_or(now, |known| known.since), LASTS, now);

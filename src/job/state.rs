@@ -14,7 +14,7 @@ use super::backoff::{Ended, extend};
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
-use super::order::{Hindered, OrderKnowledge};
+use super::order::{Hindered, OrderLook};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -50,7 +50,7 @@ pub struct JobState {
     /// Its gang.
     pub gang: Gang,
     /// Its predecessors, as last seen.
-    pub(super) order: OrderKnowledge,
+    pub(super) order: Option<OrderLook>,
     /// The one that holds the Job up.
     pub(super) hindered: Option<Hindered>,
     /// Failures in a row.
@@ -144,7 +144,7 @@ impl JobState {
             job,
             limits,
             gang: Gang::default(),
-            order: OrderKnowledge::default(),
+            order: None,
             hindered: None,
             streak: None,
             shown_released: UidSet::default(),

@@ -43,6 +43,10 @@ pub(super) fn waits_for_ever(ledger: &Ledger, job: &JobFacts) -> bool {
 fn is_stuck(ledger: &Ledger, job: &JobFacts, chain: u32) -> bool {
     job.object["status"]["startTime"].is_null()
         && predecessors(job).any(|(name, succeeds)| {
+            let met = job.object["metadata"]["annotations"]["yardmaster.dev/after-met"].as_str();
+            if met.is_some_and(|met| met.split(',').any(|met| met == name)) {
+                return false;
+            }
             let Some(other) = called(ledger, job, name).find(|other| other.exists) else { return true };
             let rests = other.object["spec"]["suspend"] == true || other.object["spec"]["parallelism"] == 0;
             match other.finished {

@@ -166,8 +166,8 @@ impl JobActor {
             self.followed = None;
             self.followed = index.follow(job, &self.inbox);
         }
-        let obstacle = index.obstacle(job);
-        self.state.order_seen(obstacle);
+        let look = index.look(job);
+        self.state.order_seen(look);
     }
 
     /// Whether nothing remains to be done, nothing is in flight, and the shard has seen the Job as we know

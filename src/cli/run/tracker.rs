@@ -12,7 +12,7 @@ use super::hold::Hold;
 use super::view::{JobView, Outcome};
 use crate::cli::pod_view::{PodView, controller_uid};
 use crate::job::options::Predecessors;
-use crate::job::order::{JobOutcome, Obstacle, obstacle};
+use crate::job::order::{JobOutcome, Obstacle, OrderLook};
 
 /// The largest difference of two clocks that agree: two times of the API are rounded.
 const AGREEMENT: Duration = Duration::from_secs(2);
@@ -224,7 +224,7 @@ impl Tracker {
             .collect();
         let found = |tracked: &Tracked| {
             let outcome = |name: &str| known.get(&(tracked.namespace(), name)).copied();
-            obstacle(tracked.after.as_ref()?, outcome, |_| false)
+            OrderLook::new(tracked.after.as_ref()?, None, outcome, |_| false).obstacle
         };
         let obstacles: Vec<_> =
             self.jobs.iter().map(|tracked| found(tracked).filter(|_| is_open(&tracked))).collect();

@@ -15,7 +15,8 @@ use super::text::Pairs;
 use super::uids::MOST_UIDS;
 use crate::job::index_results::IndexResults;
 use crate::job::names::{
-    NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION, RUNNING_SINCE_ANNOTATION,
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
 };
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
@@ -23,6 +24,9 @@ use crate::job::spec::{Job, JobSpec};
 use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
+
+/// Most bytes of the names of Jobs that have ended: as many as `after` and `after-any` can have.
+const LONGEST_MET: usize = 2 * 1_280;
 
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
@@ -113,6 +117,10 @@ impl Decoder for JobDecoder {
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
                     results: results.map(|text| Arc::new(IndexResults::read(text))),
+                    after_met: meta
+                        .annotation(AFTER_MET_ANNOTATION)
+                        .filter(|names| names.len() <= LONGEST_MET)
+                        .map(Arc::from),
                     ..status.read()
                 },
                 spec: Arc::new(spec),

@@ -2,7 +2,7 @@
 
 use super::fixture::{at, job, running, state, with};
 use crate::job::options::{JobOptions, Predecessors};
-use crate::job::order::{Hindrance, JobOutcome, Obstacle, obstacle};
+use crate::job::order::{Hindrance, JobOutcome, Obstacle, OrderLook};
 use crate::job::plan::{Plan, Wait};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
@@ -22,6 +22,11 @@ fn waiting() -> JobState {
 
 fn by(cause: Hindrance) -> Option<Obstacle> {
     Some(Obstacle { cause, job: "first".into() })
+}
+
+/// A look at the only predecessor.
+fn look(obstacle: Option<Obstacle>) -> OrderLook {
+    OrderLook { met: obstacle.is_none().then(|| "first".into()), obstacle }
 }
 
 #[test]
@@ -48,10 +53,39 @@ fn the_obstacle_that_needs_somebody_to_act_is_shown() {
         let after = Predecessors { succeeded: names(succeeded), finished: names(finished) };
         let outcome =
             |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome);
-        let found = obstacle(&after, outcome, |name| name == "loop");
+        let found = OrderLook::new(&after, None, outcome, |name| name == "loop").obstacle;
         let found = found.as_ref().map(|found| (found.cause, &*found.job));
         assert_eq!(found, expected, "{succeeded:?} {finished:?} {outcomes:?}");
     }
+}
+
+/// A predecessor may be gone when the last one ends, and the owner of the Job another one.
+#[test]
+fn predecessors_that_have_ended_are_remembered() {
+    use JobOutcome::{Failed, Succeeded, Unfinished};
+    let mut state =
+        state(after(&[("yardmaster.dev/after", "a, b"), ("yardmaster.dev/after-any", "a, c")]), []);
+    let mut look_at = |outcomes: &[(&str, JobOutcome)], second| {
+        let outcome =
+            |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome);
+        let (after, met) = (state.job.options.after.clone().unwrap(), state.job.status.after_met.clone());
+        let look = OrderLook::new(&after, met.as_deref(), outcome, |_| false);
+        state.order_seen(look);
+        let plan = step(&mut state, second);
+        (plan.status.is_some(), state.job.status.after_met.as_deref().map(str::to_owned), plan.creates.len())
+    };
+    let met = |names: &str| Some(names.to_owned());
+    let all = [("a", Unfinished), ("b", Unfinished), ("c", Unfinished)];
+    assert_eq!(look_at(&all, 100), (false, None, 0));
+    assert_eq!(look_at(&[("a", Failed), all[1], all[2]], 101), (false, None, 0), "it has to succeed, too");
+    assert_eq!(look_at(&[("a", Succeeded), all[1], all[2]], 102), (true, met("a"), 0));
+    assert_eq!(look_at(&[("a", Succeeded), all[1], all[2]], 103), (false, met("a"), 0), "once");
+    assert_eq!(look_at(&[all[1], ("c", Failed)], 104), (true, met("a,c"), 0));
+    assert_eq!(look_at(&[("a", Unfinished), all[1]], 105), (false, met("a,c"), 0), "another Job of the name");
+    let (_, _, created) = look_at(&[("b", Succeeded)], 106);
+    assert_eq!(created, 1);
+    assert_eq!(state.job.status.start_time, None, "the start is written later");
+    assert_eq!(state.predecessors_met().map(|met| &**met), Some("a,b,c"));
 }
 
 /// Plans at this second, and lets the API server take the status.
@@ -72,14 +106,14 @@ fn nothing_happens_before_the_predecessors_have_ended() {
         // Before the first look nothing is known.
         let expected = obstacle.clone().or(by(Hindrance::Unfinished));
         if obstacle.is_some() {
-            state.order_seen(obstacle);
+            state.order_seen(look(obstacle));
         }
         let plan = step(&mut state, 100);
         assert_eq!(plan.waiting, expected.map(Wait::After));
         assert_eq!((plan.size(), plan.status_waits), (0, false), "{:?}", plan.waiting);
     }
     assert_eq!(state.started, None, "deadlines count from the beginning");
-    state.order_seen(None);
+    state.order_seen(look(None));
     let plan = step(&mut state, 500);
     assert_eq!((plan.creates.len(), plan.waiting), (1, None));
     assert_eq!(state.started, Some(at(500)));
@@ -90,9 +124,9 @@ fn a_job_without_pods_ends_after_its_predecessors() {
     let mut job = after(&[("yardmaster.dev/after-any", "first")]);
     job = with(job, |spec| spec.completion = Completion::Count(0));
     let mut state = state(job, []);
-    state.order_seen(by(Hindrance::Unfinished));
+    state.order_seen(look(by(Hindrance::Unfinished)));
     assert!(step(&mut state, 100).status.is_none());
-    state.order_seen(None);
+    state.order_seen(look(None));
     assert!(step(&mut state, 200).status.is_some_and(|write| write.status.announces_end()));
 }
 
@@ -110,16 +144,16 @@ fn a_job_that_has_begun_waits_no_more() {
         let mut job = after(&[("yardmaster.dev/after", "first")]);
         begin(&mut job);
         let mut state = state(job, []);
-        state.order_seen(by(Hindrance::Missing));
+        state.order_seen(look(by(Hindrance::Missing)));
         assert!(!state.awaits_order(), "{what}");
         assert!(!matches!(step(&mut state, 100).waiting, Some(Wait::After(_))), "{what}");
     }
     let with_pod = state(after(&[("yardmaster.dev/after", "first")]), [running("a")]);
     assert!(!with_pod.awaits_order());
     let mut created = waiting();
-    created.order_seen(None);
+    created.order_seen(look(None));
     step(&mut created, 100);
-    created.order_seen(by(Hindrance::Missing));
+    created.order_seen(look(by(Hindrance::Missing)));
     assert!(!created.awaits_order(), "a creation is in flight");
 }
 
@@ -145,10 +179,10 @@ fn a_resumed_job_starts_after_its_predecessors() {
     (job.status.ready, job.status.terminating) = (Some(0), Some(0));
     job.status.ensure(condition(ConditionKind::Suspended, ConditionStatus::True, "", "", at(50)));
     let mut state = state(job, []);
-    state.order_seen(by(Hindrance::Unfinished));
+    state.order_seen(look(by(Hindrance::Unfinished)));
     let plan = step(&mut state, 100);
     assert_eq!((plan.size(), plan.waiting), (0, by(Hindrance::Unfinished).map(Wait::After)));
-    state.order_seen(None);
+    state.order_seen(look(None));
     assert_eq!(step(&mut state, 200).creates.len(), 1);
 }
 
@@ -169,13 +203,13 @@ fn an_obstacle_that_lasts_has_one_event() {
         (153, Hindrance::Failed, &[]),
         (163, Hindrance::Failed, &["AfterFailed"]),
     ] {
-        state.order_seen(by(cause));
+        state.order_seen(look(by(cause)));
         let plan = step(&mut state, second);
         assert_eq!(reasons(&plan), expected, "{second}");
         let looks_again = cause != Hindrance::Unfinished && [121, 130, 151, 153].contains(&second);
         assert_eq!(plan.wake_at.is_some(), looks_again, "{second}");
     }
     let mut soon = waiting();
-    soon.order_seen(by(Hindrance::Missing));
+    soon.order_seen(look(by(Hindrance::Missing)));
     assert_eq!(reasons(&step(&mut soon, 100)), none, "Jobs that are created together come in any order");
 }
