@@ -165,7 +165,8 @@ impl ViewerClients {
     /// As [`connect`].
     pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
         let (namespace, limit) = (config.default_namespace.clone(), config.read_timeout);
-        let anonymous = kube::Config { auth_info: AuthInfo::default(), ..config.clone() };
+        let mut anonymous = config.clone();
+        anonymous.auth_info = AuthInfo::default();
         let connections = Connections::new(with_headers(anonymous, "page")?)?;
         Ok(Self { connections, namespace, limit })
     }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::access::Access;
-pub use self::live::{Action, ActionAsk, JobAsk, JobKey, Live, LiveAnswer, LiveJobs, LiveRefusal, LogAsk};
+pub use self::live::{ActionAsk, JobAction, JobAsk, JobKey, Live, LiveAnswer, LiveJobs, LiveRefusal, LogAsk};
 use self::metrics_page::MetricsPage;
 pub use self::reviews::{Client, Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;

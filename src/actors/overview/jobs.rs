@@ -92,7 +92,7 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery, now: Timestam
     }
     let found = matching.len();
     let listed = page(matching, query, |one, other| place(one, now).cmp(&place(other, now)));
-    let waiting = |job| seen.waits.iter().find_map(|waits| waits.of(job));
+    let waiting = |job: &Job| seen.waits.iter().find_map(|waits| waits.of(job));
     let whole = |(shard, job): (ShardId, &Job)| JobOverview {
         last_failures: seen.failures.of(&job.id()),
         ..outline(shard, job, waiting(job).as_ref())
