@@ -11,8 +11,13 @@ const readRights = async (job, signal) => {
   const key = `${job.namespace}/${job.name}`;
   if (rights.key === key) return;
   Object.assign(rights, { key, switchedOn: false, actions: [] });
-  const answer = await accepted(await request("/debug/job/actions", job, { signal }));
-  Object.assign(rights, await answer.json());
+  try {
+    const answer = await accepted(await request("/debug/job/actions", job, { signal }));
+    Object.assign(rights, await answer.json());
+  } catch (error) {
+    // Without an answer there are no actions, and everything else is shown.
+    if (error.name === "AbortError") { rights.key = ""; throw error; }
+  }
 };
 /** The actions that make sense now. */
 const sensible = (whole) => {

@@ -155,7 +155,8 @@ const askJob = async () => {
   } catch (error) {
     if (!isCurrent()) return;
     showAccess(error);
-    isFinal = [401, 404].includes(error.code);
+    // A Job of this name may come.
+    isFinal = error.code === 401 || (error.code === 404 && !error.message.includes("not found"));
   }
   if (isCurrent() && !document.hidden && !isFinal) jobTimer = setTimeout(askJob, JOB_PERIOD);
 };
