@@ -16,7 +16,7 @@ mod tenants;
 mod traffic;
 mod verdicts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;

@@ -11,8 +11,8 @@ use yardmaster::job::names::SHARD_LABEL;
 use crate::tenant::is_in_namespace;
 use crate::time::Time;
 
-use self::facts::owner;
 pub(crate) use self::facts::{End, JobFacts, PodFacts, conditions, controller, is_its, name, tracked};
+use self::facts::{owner, parallelism};
 
 /// Everything that is, and was.
 #[derive(Clone, Debug, Default)]

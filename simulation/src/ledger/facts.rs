@@ -210,7 +210,7 @@ pub(crate) fn name(object: &Value) -> (&str, &str) {
 }
 
 /// How many pods a Job wants at most while it has not ended.
-fn parallelism(job: &Value) -> u64 {
+pub(super) fn parallelism(job: &Value) -> u64 {
     match job["spec"]["suspend"] == true {
         true => 0,
         false => job["spec"]["parallelism"].as_u64().unwrap_or(1),
