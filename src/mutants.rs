@@ -95,8 +95,6 @@ mutants! {
     StatusNeverDoubted,
     /// A status that somebody else has written does not cast doubt on the known pods.
     PodsNeverDoubted,
-    /// That etcd was restored is not noticed.
-    RestoreUnnoticed,
     /// Whether the Job of an orphan exists is not looked up before the orphan loses its finalizer.
     OrphanReleasedUnasked,
     /// A shard does not forget pods that are counted.

@@ -36,7 +36,7 @@ use crate::ledger::{Ledger, PodFacts};
 use crate::link::Link;
 use crate::log::Log;
 use crate::network::{Answer, Sent};
-use crate::plan::{Act, Fault, Plan, Step};
+use crate::plan::{Act, Fault, Plan};
 use crate::replica::Life;
 use crate::server::{ApiServer, Reply, WatchId};
 use crate::time::Time;
@@ -44,8 +44,6 @@ use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two heartbeats of a replica, if they are answered at once. A restore from a younger backup may contradict none.
-const HEARTBEATS: Duration = Duration::from_secs(2);
 /// Time between two searches for pods that have lost the labels of their Job (`actors::stripped_pods`).
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
@@ -158,8 +156,6 @@ pub struct World {
     kubelet: Kubelet,
     checks: Checks,
     pub(crate) log: Log,
-    /// All replicas have been restarted, since the world did not come to rest.
-    restarted: bool,
     /// It was given an hour more to come to rest.
     has_waited: bool,
     /// Connections on which nothing happens any more.
@@ -176,6 +172,8 @@ pub struct World {
 #[derive(Default)]
 struct Conditions {
     down_until: Time,
+    /// When etcd was last restored. Requests from before do not arrive.
+    restored_at: Time,
     refusals: Vec<(Time, Fault)>,
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
@@ -237,7 +235,6 @@ impl World {
             kubelet: Kubelet::new(&plan),
             checks: Checks::new(&plan),
             log: Log::new(keeps_log),
-            restarted: false,
             has_waited: false,
             hung: Vec::new(),
             backups: BTreeMap::new(),
@@ -294,7 +291,8 @@ impl World {
 
     /// etcd was restored: the world drops its ledger and watches everything again.
     fn begin_anew(&mut self) {
-        self.checks.doubt(self.now, &std::mem::take(&mut self.ledger));
+        self.ledger = Ledger::default();
+        self.checks.doubt(self.now);
         self.kubelet.forget();
         self.watch_everything();
     }
@@ -331,47 +329,12 @@ impl World {
 
     /// How much longer the world may take to come to rest. Each reason counts once.
     fn more_patience(&mut self) -> Option<Duration> {
-        if self.restarts_replicas() {
-            return Some(PATIENCE);
-        }
         // A pod that no watch shows is looked for. Where lists take long, that is once an hour.
         let is_bare = |pod: &PodFacts| {
             pod.is_tracked() && !pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
         };
         let waits = self.ledger.pods.values().any(is_bare);
         (waits && !std::mem::replace(&mut self.has_waited, true)).then_some(HOUR + PATIENCE)
-    }
-
-    /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
-    /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
-    fn restarts_replicas(&mut self) -> bool {
-        // Delays of heartbeats that were in flight at the time of the backup, or could not be sent since.
-        let slower = |restored: Time, age: Duration| {
-            let delays = self.plan.steps.iter().filter_map(move |step| match step.act {
-                Act::Fault(Fault::Slow { time, extra, .. }) => {
-                    let overlaps = step.at <= restored && restored <= step.at + time + 2 * extra + age;
-                    overlaps.then_some(2 * extra)
-                }
-                Act::Fault(Fault::Down { time }) => {
-                    let overlaps = step.at <= restored && restored <= step.at + time;
-                    overlaps.then(|| restored.since(step.at))
-                }
-                _ => None,
-            });
-            delays.max().unwrap_or_default()
-        };
-        let is_young = |step: &Step| match step.act {
-            Act::Fault(Fault::Restore { age }) => age < HEARTBEATS + slower(step.at, age),
-            _ => false,
-        };
-        let may_be_needed = self.plan.steps.iter().any(is_young);
-        if !may_be_needed || std::mem::replace(&mut self.restarted, true) {
-            return false;
-        }
-        for replica in 0..self.slots.len() {
-            self.restart(replica, Duration::from_secs(1));
-        }
-        true
     }
 
     /// Lets a replica run up to `until`. Returns when it has sent something, if that is earlier.

@@ -17,9 +17,8 @@ use super::long_works::LongWorks;
 use super::pauses::Pauses;
 use super::pod_watch::{Kind, PodWatch, Services};
 use super::rereads::Rereads;
-use super::rewinds::Rewinds;
 use super::subscription::SubscriptionId;
-use super::supervision::{Downfall, Unit};
+use super::supervision::{Downfall, Fatal, Unit};
 use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
 use crate::cluster::fair_semaphore::FairSemaphore;
@@ -87,9 +86,7 @@ pub struct ReplicaServices {
     pub rereads: Rereads,
     /// When pods may be labelled again, by whichever part of the replica.
     pub label_pauses: Pauses,
-    /// If the API server shows another history, all watches start again with a list.
-    pub rewinds: Rewinds,
-    /// A panic here ends the replica.
+    /// Why the whole replica must end, if it must.
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
@@ -130,13 +127,12 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
-        let (rewinds, vigil) = (Rewinds::default(), Vigil::default());
+        let vigil = Vigil::default();
         let job_index = Arc::<JobIndex>::default();
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),
             vigil: vigil.clone(),
-            rewinds: rewinds.clone(),
             seeds: seeds.clone(),
             shards: config.shards,
             jobs: job_index.clone(),
@@ -165,7 +161,6 @@ impl ReplicaContext {
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
             label_pauses: Pauses::default(),
-            rewinds,
             job_index,
             last_failures: LastFailures::default(),
             downfall: Downfall::default(),
@@ -192,7 +187,7 @@ impl ReplicaContext {
     /// A part of the replica without which it must end.
     pub fn vital(&self, what: &'static str) -> Unit {
         let downfall = self.downfall.clone();
-        Unit::new(self.runtime.clone(), move || downfall.cause(what))
+        Unit::new(self.runtime.clone(), move || downfall.cause(Fatal::Panicked(what)))
     }
 
     /// The identity of a new subscription.

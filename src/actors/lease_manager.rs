@@ -13,7 +13,6 @@ mod history;
 mod incompatibility;
 mod layout;
 mod live;
-mod restore;
 mod server_version;
 mod view;
 #[cfg(feature = "test-hooks")]
@@ -38,7 +37,6 @@ use self::feed::Feed;
 pub use self::handle::LeaseManagerHandle;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
-use self::restore::{Doubt, Listing};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
@@ -50,7 +48,6 @@ use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::job::names;
-use crate::mutants::{Mutant, is};
 use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
@@ -84,7 +81,6 @@ pub struct LeaseManager {
     renewed: Option<Instant>,
     history: History,
     echo: Echo,
-    listing: Listing,
     /// The session of the state that the replica's actors hold.
     session: u32,
 }
@@ -115,6 +111,7 @@ impl LeaseManager {
         let (decided, last_decided) = watch::channel(None);
         let longest_wait = times.lease_duration;
         let board = LeaseBoard::default();
+        let history = History::new(cx.downfall.clone());
         let lease_manager = Self {
             leases,
             codec: LeaseCodec::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
@@ -129,9 +126,8 @@ impl LeaseManager {
             fences: BTreeMap::new(),
             claimed: BTreeMap::new(),
             renewed: None,
-            history: History::default(),
+            history,
             echo: Echo::default(),
-            listing: Listing::default(),
             session: 0,
         };
         (
@@ -195,25 +191,16 @@ impl LeaseManager {
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
                 biased;
+                // The process ends, and nothing is written from here on.
+                _ = self.cx.downfall.comes() => return,
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                () = self.cx.rewinds.noticed() => self.history.contradicted(),
                 () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
                         self.take_in(&mut feed, change, &mut refused);
                     }
                 }
-            }
-            if self.history.is_rewound() && !is(Mutant::RestoreUnnoticed) {
-                self.begin_anew(&replica);
-                (feed, changes) = (Feed::new(self.codec.clone()), self.watch_leases());
-            } else if let Some(doubt) = self.listing.take_doubt() {
-                if doubt == Doubt::All {
-                    replica.do_send(ShardCommand::Forget);
-                }
-                // The feed stays: an older version in the new list is of another history.
-                changes = self.watch_leases();
             }
         }
     }
@@ -257,11 +244,6 @@ impl LeaseManager {
 
     fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
-        if let Change::Listed(lease) = &change
-            && let Some(record) = self.codec.read(lease)
-        {
-            self.history.found(record.version(), feed.version(lease));
-        }
         let gone = feed.gone(&change);
         gone.iter().for_each(|record| self.gone(record, now));
         match change {
@@ -281,7 +263,6 @@ impl LeaseManager {
             }
             Change::Synced { version } => {
                 self.claims_listed(feed, version, now);
-                self.listing.listed(self.instant());
                 self.coordinator.listed();
                 self.board.listed();
             }
@@ -290,16 +271,11 @@ impl LeaseManager {
     }
 
     /// All Leases are listed, in this version. A claim that this replica has written and the watch has not shown since is
-    /// gone, too, if the list lacks it. If the list shows it as it was before, it is of another history.
+    /// gone, too, if the list lacks it.
     fn claims_listed(&mut self, feed: &Feed, version: u64, now: Moment) {
-        let mut missing = Vec::new();
-        for claim in self.coordinator.claims().filter(|claim| claim.version <= version) {
-            match feed.shown(&self.codec.claim_name(claim.shard)) {
-                None => missing.push(LeaseRecord::Claim(claim.clone())),
-                Some(shown) if shown < claim.version => self.history.contradicted(),
-                Some(_) => {}
-            }
-        }
+        let claims = self.coordinator.claims().filter(|claim| claim.version <= version);
+        let missing = claims.filter(|claim| !feed.knows(&self.codec.claim_name(claim.shard)));
+        let missing: Vec<_> = missing.cloned().map(LeaseRecord::Claim).collect();
         missing.iter().for_each(|record| self.gone(record, now));
     }
 

@@ -38,7 +38,6 @@ use self::routes::{Routes, Upkeep};
 use self::streams::{StreamId, Streams};
 use super::job_index::JobIndex;
 use super::pod_places::PodPlaces;
-use super::rewinds::Rewinds;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::{Part, TestHooks};
@@ -103,8 +102,6 @@ pub struct Services {
     pub metrics: Arc<Metrics>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
-    /// After each of these, all versions are of another history.
-    pub rewinds: Rewinds,
     /// The next number by which chance varies.
     pub seeds: Arc<AtomicU64>,
     /// How many shards there are.
@@ -205,7 +202,6 @@ struct Look {
 impl Work {
     /// Runs until no shard can join any more.
     async fn run(&mut self) {
-        let mut rewinds = self.services.rewinds.subscribe();
         loop {
             let (timer, may_read) = (self.timer(), self.hold_until.is_none() && self.outbox.has_room());
             tokio::select! {
@@ -214,8 +210,6 @@ impl Work {
                     Some(command) => self.obey(command),
                     None => return,
                 },
-                // Versions that the streams know mean nothing in another history.
-                () = rewinds.rewound() => self.begin_anew(),
                 () = self.outbox.sent(), if self.outbox.is_sending() => {}
                 () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.tick(),
                 stream = self.streams.ready(), if may_read => self.take(stream),

@@ -161,8 +161,8 @@ impl Overviews for ReplicaProbe {
 
 impl Probe for ReplicaProbe {
     fn healthy(&self) -> Result<(), String> {
-        if let Some(what) = self.downfall.has_come() {
-            return Err(format!("{what} has panicked"));
+        if let Some(why) = self.downfall.has_come() {
+            return Err(why.to_string());
         }
         if !self.replica.connected() {
             return Err("the actors are gone".into());

@@ -305,7 +305,7 @@ impl ReplicaActor {
         });
     }
 
-    /// Everything known is of a history that is no more. All shards were dropped before.
+    /// Everything known may be very old. All shards were dropped before.
     fn forget_all(&mut self, ctx: &Context<Self>) {
         self.cx.self_writes.clear();
         self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));

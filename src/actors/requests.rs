@@ -19,6 +19,7 @@ use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
 use super::pod_places::PodPlaces;
+use super::supervision::Fatal;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
@@ -431,8 +432,10 @@ impl Requests {
     /// Compares the Job, as known before a live read was sent, with the result of that read. The knowledge
     /// of a lost shard says nothing.
     fn compare(&self, known: &ObservedJob, read: &ObservedJob) {
-        if !self.fence.is_closed() && self.cx.rewinds.compare(known, read) {
+        let is_older = known.uid == read.uid && read.version.order() < known.version.order();
+        if is_older && !self.fence.is_closed() {
             log_job!(warn, self.name(), "a live read shows an older version than was known");
+            self.cx.downfall.cause(Fatal::VersionsWentBack);
         }
     }
 

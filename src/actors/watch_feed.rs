@@ -54,7 +54,7 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
-    let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
+    let vigil = cx.vigil.clone();
     #[cfg(feature = "test-hooks")]
     let config = cx.config.clone();
     // A feed that has panicked begins with a list.
@@ -63,25 +63,16 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
         let (decoder, to) = (decoder.clone(), to.clone());
         #[cfg(feature = "test-hooks")]
         let config = config.clone();
-        let mut rewinds = rewinds.subscribe();
         async move {
-            loop {
-                let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
-                let jobs = Selection::all(Resource::JOBS);
-                let changes = watch_together(vigil, transport, jobs, decoder.clone(), metrics, seed);
-                let forwarding = forward(changes, |changes| {
-                    #[cfg(feature = "test-hooks")]
-                    config.test_hooks.pass(Part::Feed);
-                    let few = changes.len() <= BACKPRESSURE_THRESHOLD;
-                    deliver(&to, Jobs { from: id, arrived: StdInstant::now(), changes }, few)
-                });
-                tokio::select! {
-                    biased;
-                    // Versions that the watch knows mean nothing in another history.
-                    () = rewinds.rewound() => {}
-                    () = forwarding => return,
-                }
-            }
+            let jobs = Selection::all(Resource::JOBS);
+            let changes = watch_together(vigil, transport, jobs, decoder, metrics, seed);
+            forward(changes, |changes| {
+                #[cfg(feature = "test-hooks")]
+                config.test_hooks.pass(Part::Feed);
+                let few = changes.len() <= BACKPRESSURE_THRESHOLD;
+                deliver(&to, Jobs { from: id, arrived: StdInstant::now(), changes }, few)
+            })
+            .await;
         }
     };
     let task = cx.runtime.spawn(supervised("the feed of an actor", follow));

@@ -222,7 +222,7 @@ pub(super) async fn run(
         error = controller.ended() => {
             match error {
                 // Nobody is left to hand the shards over.
-                ControllerError::Panicked(_) => controller.abort().await,
+                ControllerError::Fatal(_) => controller.abort().await,
                 _ => controller.shutdown().await,
             }
             return Err(match error {

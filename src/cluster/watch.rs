@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep};
 use self::broken::{Broken, Stopped};
 use self::meter::Meter;
 use self::position::{FIRST_PATIENCE, LONGEST_PATIENCE, Patience, Position};
-use self::vigil::{Newest, spread};
+use self::vigil::spread;
 use super::resource::Resource;
 use super::supervision::supervised;
 use super::transport::Transport;
@@ -151,7 +151,6 @@ pub fn watch_steps<D: Decoder>(
             seed,
             out: to.clone(),
             vigil: vigil.clone(),
-            newest: vigil.newest(),
             patience: FIRST_PATIENCE,
             streams: Streams::Yes,
             has_begun: start == Start::List,
@@ -177,8 +176,6 @@ struct Watcher<D: Decoder> {
     seed: u64,
     out: mpsc::Sender<Step<D::Object>>,
     vigil: Vigil,
-    /// The newest version of the history that the open watch shows.
-    newest: Newest,
     patience: Patience,
     streams: Streams,
     /// False while it is not known whether the API server has the version after which to begin.

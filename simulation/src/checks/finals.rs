@@ -116,14 +116,13 @@ fn is_anothers(plan: &Plan, job: &JobFacts) -> bool {
 }
 
 /// Checks what must hold when a world has come to rest, at the time `now`. Returns the first promise that is broken, and how. `restored` is
-/// when etcd was restored from a backup, and `phantoms` is how many pods this took back.
+/// when etcd was restored from a backup.
 pub(super) fn check(
     now: Time,
     plan: &Plan,
     ledger: &Ledger,
     slots: &[Slot],
     restored: Option<Time>,
-    phantoms: usize,
 ) -> Option<(Promise, String)> {
     // Deleted Jobs count, too.
     let is_certain = |job: &JobFacts| restored.is_none_or(|restored| job.first_seen() > restored);
@@ -166,7 +165,7 @@ pub(super) fn check(
             Some(gone) => !heard(gone) || plan.settings.all_own_all && pod.meddled,
         };
         let live = ledger.pods.values().filter(is_live).count() as i64;
-        if let Some(held) = held.filter(|held| *held > live + phantoms as i64) {
+        if let Some(held) = held.filter(|held| *held > live) {
             return Some((Promise::Memory, format!("replica-{number} holds {held} pods of {live}")));
         }
     }

@@ -161,15 +161,23 @@ impl World {
         }
     }
 
-    /// etcd is restored: everything that has happened since the backup has not happened.
+    /// etcd is restored: everything that has happened since the backup has not happened. Operators stop all
+    /// replicas before, and start them after.
     fn restore(&mut self, step: usize) {
         let Some(backup) = self.backups.remove(&step) else { return };
+        for replica in 0..self.slots.len() {
+            self.end(replica);
+        }
         self.server.restore(&backup);
+        self.conditions.restored_at = self.now;
         self.cut_watches(None);
         self.own_watches.clear();
         self.conditions.down_until = self.now + Duration::from_secs(5);
         self.begin_anew();
         self.agenda.add(self.conditions.down_until, Event::Up);
+        for replica in 0..self.slots.len() {
+            self.agenda.add(self.conditions.down_until, Event::Start(replica));
+        }
         // Namespaces that had been deleted are there again, and are emptied again.
         let ended =
             self.plan.steps.iter().filter(|step| step.at <= self.now).filter_map(|step| match &step.act {

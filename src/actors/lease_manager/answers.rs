@@ -31,7 +31,7 @@ impl LeaseManager {
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
                 if let Written::As(version) = written {
-                    self.renewed(sent);
+                    self.renewed = Some(sent);
                     let took = self.instant().saturating_duration_since(sent);
                     self.cx.config.answer_time.renewed(took);
                     self.echo.written(version, Instant::now());
@@ -39,7 +39,6 @@ impl LeaseManager {
                 if let Some(until) = self.coordinator.acts_until() {
                     let until = self.origin + until;
                     self.fences.values().for_each(|fence| fence.extend(until));
-                    self.listing.confirmed(self.coordinator.session(), self.instant());
                 }
             }
             Answer::Read(identity, None) => {

@@ -91,7 +91,6 @@ impl Handler<Pods> for Shard {
 struct Replica {
     api: Api,
     watch: PodWatch,
-    rewinds: Rewinds,
     jobs: Arc<JobIndex>,
     shards: BTreeMap<u32, (Subscription, Arc<Mutex<Told>>)>,
     joined: u64,
@@ -99,12 +98,11 @@ struct Replica {
 
 impl Replica {
     fn new() -> Self {
-        let (api, rewinds, jobs) = (Api::default(), Rewinds::default(), Arc::<JobIndex>::default());
+        let (api, jobs) = (Api::default(), Arc::<JobIndex>::default());
         let services = Services {
             transport: Arc::new(api.clone()),
             metrics: Arc::new(Metrics::new()),
             vigil: Vigil::default(),
-            rewinds: rewinds.clone(),
             seeds: Arc::default(),
             shards: ShardCount::new(SHARDS).unwrap(),
             jobs: jobs.clone(),
@@ -114,7 +112,7 @@ impl Replica {
             test_hooks: TestHooks::default(),
         };
         let watch = PodWatch::begin(services, &Handle::current());
-        Self { api, watch, rewinds, jobs, shards: BTreeMap::new(), joined: 0 }
+        Self { api, watch, jobs, shards: BTreeMap::new(), joined: 0 }
     }
 
     /// The Jobs are known.
@@ -217,19 +215,6 @@ fn a_shard_that_lists_again_lists_nothing_else() {
         replica.assert_exact("settled");
         assert_eq!((replica.api.lists(), replica.api.open().len()), (2, 1));
         assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 1));
-    });
-}
-
-#[test]
-fn all_that_was_known_is_listed_again_when_the_history_is_another() {
-    run(async {
-        let mut replica = Replica::new();
-        (0..5).for_each(|shard| replica.join(shard));
-        tokio::time::sleep(SETTLED).await;
-        replica.rewinds.rewound();
-        tokio::time::sleep(SOON).await;
-        replica.assert_exact("anew");
-        assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 2));
     });
 }
 
@@ -363,8 +348,7 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     70..76 => replica.leave(shard),
                     76..78 => replica.api.break_watches(),
                     78..79 => replica.api.compact(),
-                    79..81 => replica.api.skip_versions(10_000),
-                    81..82 => replica.rewinds.rewound(),
+                    79..82 => replica.api.skip_versions(10_000),
                     82..86 => {
                         // A watch is about to follow the oldest.
                         replica.join(shard);

@@ -71,7 +71,6 @@ impl<D: Decoder> Watcher<D> {
         } else {
             parameters.push(("resourceVersion", &version));
         }
-        self.newest = self.vigil.newest();
         let patience = if lists { self.patience.list } else { self.patience.watch };
         let answer = match self.open(&parameters, D::ACCEPT, patience).await {
             Err(Broken::Refused { refusal, .. }) if lists && matches!(refusal.code, 400 | 403 | 422) => {
@@ -98,7 +97,7 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        let withheld_to = if std::mem::take(&mut position.was_silent) { self.newest.version() } else { 0 };
+        let withheld_to = if std::mem::take(&mut position.was_silent) { self.vigil.newest() } else { 0 };
         let mut shown = position.version.unwrap_or_default();
         let proof = Instant::now() + PROOF;
         loop {
@@ -182,7 +181,7 @@ impl<D: Decoder> Watcher<D> {
                 if !*lists || ends_list {
                     position.progress = true;
                     position.version = position.version.max(Some(version));
-                    self.newest.saw(version);
+                    self.vigil.saw(version);
                 }
                 if *lists && ends_list {
                     *lists = false;
@@ -219,7 +218,7 @@ impl<D: Decoder> Watcher<D> {
         position.progress = true;
         if version > 0 {
             position.version = Some(version);
-            self.newest.saw(version);
+            self.vigil.saw(version);
         }
     }
 

@@ -7,8 +7,8 @@
 //! more than one such request a second. When one turns out to have been dead, or when the replica does not
 //! see its own heartbeat, all silent watches are suspected at once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as TurnLock, watch};
@@ -34,25 +34,8 @@ struct Shared {
     turn: TurnLock<Option<Instant>>,
     /// When all watches were last suspected.
     suspected: watch::Sender<Option<Instant>>,
-    /// The newest version that any watch of this history has shown.
-    newest: Mutex<Newest>,
-}
-
-/// The newest version that any watch of one history has shown. Clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Newest(Arc<AtomicU64>);
-
-impl Newest {
-    /// A watch has shown this version.
-    pub(super) fn saw(&self, version: u64) {
-        self.0.fetch_max(version, Ordering::Relaxed);
-    }
-
-    /// The API server's resources share one count of versions, so an older version that is shown later has
-    /// been withheld.
-    pub(super) fn version(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+    /// The newest version that any watch has shown.
+    newest: AtomicU64,
 }
 
 /// Why a watch is opened again.
@@ -69,25 +52,21 @@ impl Default for Vigil {
         Self(Arc::new(Shared {
             turn: TurnLock::new(None),
             suspected: watch::Sender::new(None),
-            newest: Mutex::default(),
+            newest: AtomicU64::default(),
         }))
     }
 }
 
 impl Vigil {
-    /// The newest version that any watch of this replica has shown of the history as it is now. An open
-    /// watch keeps to it: its events may be of a history that is forgotten meanwhile.
-    pub(super) fn newest(&self) -> Newest {
-        self.newest_now().clone()
+    /// A watch has shown this version.
+    pub(super) fn saw(&self, version: u64) {
+        self.0.newest.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// The API server shows another history, as after a restore of etcd: versions seen so far say nothing about it.
-    pub fn forget(&self) {
-        *self.newest_now() = Newest::default();
-    }
-
-    fn newest_now(&self) -> MutexGuard<'_, Newest> {
-        self.0.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The newest version that any watch of this replica has shown. The API server's resources share one
+    /// count of versions, so an older version that is shown later has been withheld.
+    pub(super) fn newest(&self) -> u64 {
+        self.0.newest.load(Ordering::Relaxed)
     }
 
     /// Something shows that a watch of this replica is dead: all that are silent are opened again.
@@ -167,20 +146,6 @@ mod tests {
         });
         let checked = join_all(checked).await;
         assert_eq!(checked, (20..50).map(|second| (Doubt::Silent, second)).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn watches_of_a_forgotten_history_say_nothing_about_the_one_that_follows() {
-        let vigil = Vigil::default();
-        let old = vigil.newest();
-        old.saw(1_000);
-        assert_eq!(vigil.newest().version(), 1_000);
-        vigil.forget();
-        // Events that were in flight are shown.
-        old.saw(1_001);
-        assert_eq!(vigil.newest().version(), 0);
-        vigil.newest().saw(7);
-        assert_eq!(vigil.newest().version(), 7);
     }
 
     #[tokio::test(start_paused = true)]

@@ -63,7 +63,7 @@ async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
         until_shown(changes, "synced").await;
     }
     // Another watch, as that of Leases, shows a newer version.
-    vigil.newest().saw(7);
+    vigil.saw(7);
     let began = Instant::now();
     for (changes, _) in &mut watches {
         until_shown(changes, "a").await;
@@ -92,7 +92,7 @@ async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_s
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let mut changes = watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, 7);
     until_shown(&mut changes, "synced").await;
-    vigil.newest().saw(98);
+    vigil.saw(98);
     until_shown(&mut changes, "a").await;
     let requests = script.requests.lock().unwrap().clone();
     let of = |name: &str| -> Vec<String> {
@@ -103,23 +103,6 @@ async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_s
     assert_eq!(of("timeoutSeconds="), ["247", "16", "247", "16"]);
     assert_eq!(of("resourceVersion="), ["5", "90", "90"]);
     assert!(!vigil.has_suspected(), "what is new was not withheld");
-}
-
-/// Otherwise every watch would be opened again and again, until the versions are where they
-/// were.
-#[tokio::test(start_paused = true)]
-async fn an_event_of_another_history_is_no_sign_of_death() {
-    let vigil = Vigil::default();
-    vigil.newest().saw(1_000);
-    vigil.forget();
-    let script =
-        Script::of([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))]), open([]), open([])]);
-    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let mut changes = watch_together(vigil.clone(), Arc::new(script), selection, decoder, metrics, 7);
-    let shown = until_shown(&mut changes, "a").await;
-    assert!((20..=22).contains(&shown), "after its silence: {shown} s");
-    assert!(!vigil.has_suspected());
 }
 
 /// A proxy may begin with an error and send no more.
