@@ -26,7 +26,7 @@ use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::Vigil;
-use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, Unreadable};
+use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, Unreadable};
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
@@ -80,8 +80,6 @@ pub struct ReplicaServices {
     pub metrics: Arc<Metrics>,
     /// The work that is left for each shard.
     pub loads: LoadBoard,
-    /// Jobs as our own status writes left them, until the watch shows those writes.
-    pub self_writes: SelfWriteCache,
     /// Further reads of objects that cannot be read.
     pub rereads: Rereads,
     /// When pods may be labelled again, by whichever part of the replica.
@@ -158,7 +156,6 @@ impl ReplicaContext {
             recorder,
             metrics,
             loads,
-            self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
             label_pauses: Pauses::default(),
             job_index,

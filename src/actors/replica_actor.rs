@@ -307,7 +307,6 @@ impl ReplicaActor {
 
     /// Everything known may be very old. All shards were dropped before.
     fn forget_all(&mut self, ctx: &Context<Self>) {
-        self.cx.self_writes.clear();
         self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.cx.job_index.clear();

@@ -411,9 +411,7 @@ impl Requests {
             match written.await {
                 // A webhook that undoes the whole change leaves the version as it was.
                 Ok(Answer::Version(version)) if version.order() > seen.version.order() => {
-                    let job = Arc::new(seen.with_status(version, status));
-                    this.cx.self_writes.note(job.clone());
-                    JobInput::StatusWritten(Some(job))
+                    JobInput::StatusWritten(Some(Arc::new(seen.with_status(version, status))))
                 }
                 Ok(_) => JobInput::StatusWritten(None),
                 Err(WriteError::Conflict(_)) => {

@@ -51,7 +51,7 @@ pub struct Jobs {
 
 /// Feeds the Jobs of the cluster to an actor until the subscription is dropped or the actor is gone.
 pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
-    let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
+    let decoder = cx.job_decoder();
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
     let vigil = cx.vigil.clone();

@@ -11,7 +11,6 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::meta::Meta;
 use super::observed_job::{ObservedJob, Unserved};
-use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
 use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
@@ -26,7 +25,6 @@ use crate::job::uid::Uid;
 #[derive(Clone, Debug, Default)]
 pub struct JobDecoder {
     interner: Interner,
-    own: SelfWriteCache,
     /// Leaves out the trace that a Job was created in.
     is_untraced: bool,
     /// Keeps every template, however long it is.
@@ -36,14 +34,9 @@ pub struct JobDecoder {
 }
 
 impl JobDecoder {
-    /// A decoder that decodes every object it is given.
+    /// A decoder without options of its own.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
-    pub fn knowing(self, own: SelfWriteCache) -> Self {
-        Self { own, ..self }
     }
 
     /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: only they
@@ -85,10 +78,6 @@ impl Decoder for JobDecoder {
 
     fn bytes(seen: &Arc<ObservedJob>) -> usize {
         seen.may_have_pods().map_or(0, |job| job.status.list_bytes())
-    }
-
-    fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        self.own.recall(event)
     }
 
     fn observe(
