@@ -25,7 +25,6 @@ use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
-use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, Unreadable};
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
@@ -90,8 +89,6 @@ pub struct ReplicaServices {
     pub job_index: Arc<JobIndex>,
     /// The last failures of these Jobs.
     pub last_failures: LastFailures,
-    /// Looks after all watches of the replica.
-    pub vigil: Vigil,
     /// The watch of the pods of all shards that have the label of a Job's UID.
     pub pod_watch: PodWatch,
     /// The watch of those that lack it, for shards that have Jobs with a selector of their own.
@@ -125,12 +122,10 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
-        let vigil = Vigil::default();
         let job_index = Arc::<JobIndex>::default();
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),
-            vigil: vigil.clone(),
             seeds: seeds.clone(),
             shards: config.shards,
             jobs: job_index.clone(),
@@ -161,7 +156,6 @@ impl ReplicaContext {
             job_index,
             last_failures: LastFailures::default(),
             downfall: Downfall::default(),
-            vigil,
             pod_watch,
             unlabelled_pods,
             seeds,

@@ -6,7 +6,6 @@
 mod acts;
 mod answers;
 mod board;
-mod echo;
 mod feed;
 mod handle;
 mod history;
@@ -32,7 +31,6 @@ use tokio::time::{Instant, timeout};
 
 use self::answers::Answer;
 pub use self::board::{LeaseBoard, SeenLeases};
-use self::echo::Echo;
 use self::feed::Feed;
 pub use self::handle::LeaseManagerHandle;
 use self::history::History;
@@ -46,7 +44,7 @@ use crate::cluster::boot_clock::sleep_until;
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Change, Selection, watch_together};
+use crate::cluster::watch::{Change, Selection, watch};
 use crate::job::names;
 use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId};
@@ -80,7 +78,6 @@ pub struct LeaseManager {
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
     history: History,
-    echo: Echo,
     /// The session of the state that the replica's actors hold.
     session: u32,
 }
@@ -127,7 +124,6 @@ impl LeaseManager {
             claimed: BTreeMap::new(),
             renewed: None,
             history,
-            echo: Echo::default(),
             session: 0,
         };
         (
@@ -184,9 +180,6 @@ impl LeaseManager {
             }
             self.show();
             self.decided.send_replace(Some(Instant::now()));
-            if self.echo.is_missing(Instant::now()) {
-                self.cx.vigil.suspect();
-            }
             let wake_at = wake_at.map(|at| self.origin + at);
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
@@ -212,8 +205,7 @@ impl LeaseManager {
         }
         .labelled(self.codec.selector());
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
-        let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
-        watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
+        watch(transport, selection, LeaseDecoder, metrics, self.cx.seed()).ready_chunks(CHUNK)
     }
 
     fn now(&self) -> Moment {
@@ -249,7 +241,6 @@ impl LeaseManager {
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
                 if let Some(record) = self.codec.read(&lease) {
-                    self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
                         *refused = Some(error);

@@ -43,7 +43,7 @@ use super::subscription::{Subscription, SubscriptionId};
 use super::test_hooks::{Part, TestHooks};
 use crate::cluster::supervision::{Pauses, caught};
 use crate::cluster::transport::Transport;
-use crate::cluster::watch::{Change, Start, Vigil};
+use crate::cluster::watch::{Change, Start};
 use crate::cluster::wire::{ObservedPod, PodDecoder};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::{ShardCount, ShardId};
@@ -100,8 +100,6 @@ pub struct Services {
     pub transport: Arc<dyn Transport>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Looks after all watches of the replica.
-    pub vigil: Vigil,
     /// The next number by which chance varies.
     pub seeds: Arc<AtomicU64>,
     /// How many shards there are.

@@ -22,7 +22,7 @@ use super::test_hooks::Part;
 use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
-use crate::cluster::watch::{Change, Selection, watch_together};
+use crate::cluster::watch::{Change, Selection, watch};
 use crate::cluster::wire::{ObservedJob, ObservedPod, PodDecoder};
 use crate::job::selector::Selector;
 
@@ -54,18 +54,17 @@ pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
     let decoder = cx.job_decoder();
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
-    let vigil = cx.vigil.clone();
     #[cfg(feature = "test-hooks")]
     let config = cx.config.clone();
     // A feed that has panicked begins with a list.
     let follow = move || {
-        let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+        let (transport, metrics) = (transport.clone(), metrics.clone());
         let (decoder, to) = (decoder.clone(), to.clone());
         #[cfg(feature = "test-hooks")]
         let config = config.clone();
         async move {
             let jobs = Selection::all(Resource::JOBS);
-            let changes = watch_together(vigil, transport, jobs, decoder, metrics, seed);
+            let changes = watch(transport, jobs, decoder, metrics, seed);
             forward(changes, |changes| {
                 #[cfg(feature = "test-hooks")]
                 config.test_hooks.pass(Part::Feed);

@@ -2,7 +2,9 @@
 //!
 //! If the API server serves streaming lists (`sendInitialEvents`) and its caches are not behind, the first
 //! list is one. Otherwise it is a plain list in one piece. A watch that breaks is resumed from the last
-//! version seen. The watcher relists only when the API server no longer has that version (410). kube's
+//! version seen. The watcher relists only when the API server no longer has that version (410). A watch that
+//! is silent for long may be dead, as behind a proxy that keeps its connection. So it is opened again from
+//! its last version, which is right in any case. API servers send bookmarks only about once a minute. kube's
 //! `runtime::watcher` would do the same over full-size objects in owned strings, without byte counts or the
 //! seam to a simulated network.
 
@@ -16,7 +18,6 @@ mod position;
 mod query;
 mod session;
 mod step;
-mod vigil;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,6 @@ use tokio::time::{Instant, sleep};
 use self::broken::{Broken, Stopped};
 use self::meter::Meter;
 use self::position::{FIRST_PATIENCE, LONGEST_PATIENCE, Patience, Position};
-use self::vigil::spread;
 use super::resource::Resource;
 use super::supervision::supervised;
 use super::transport::Transport;
@@ -40,7 +40,6 @@ use crate::telemetry::metrics::Metrics;
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
 pub use self::step::{Start, Step};
-pub use self::vigil::Vigil;
 
 /// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +64,8 @@ pub enum Change<T> {
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
+/// Silence after which a watch is opened again.
+const SILENCE: Duration = Duration::from_secs(20);
 /// A watch that was open for as long as this has not failed.
 const LASTED: Duration = Duration::from_secs(10);
 /// Requested length of a watch that was silent, in seconds. API servers send a bookmark 2 s before the end, and other
@@ -98,22 +99,7 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    watch_together(Vigil::default(), transport, selection, decoder, metrics, seed)
-}
-
-/// As [`watch`], together with others: one that is found dead makes all suspect.
-///
-/// # Panics
-/// Outside a tokio runtime.
-pub fn watch_together<D: Decoder>(
-    vigil: Vigil,
-    transport: Arc<dyn Transport>,
-    selection: Selection,
-    decoder: D,
-    metrics: Arc<Metrics>,
-    seed: u64,
-) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let steps = watch_steps(Start::List, vigil, transport, selection, decoder, metrics, seed);
+    let steps = watch_steps(Start::List, transport, selection, decoder, metrics, seed);
     let changes = stream::unfold(steps, |mut steps| async { Some((steps.recv().await?, steps)) });
     let change = |step| async {
         match step {
@@ -124,13 +110,12 @@ pub fn watch_together<D: Decoder>(
     changes.filter_map(change).boxed()
 }
 
-/// As [`watch_together`], with the positions of the watch.
+/// As [`watch`], with the positions of the watch.
 ///
 /// # Panics
 /// Outside a tokio runtime.
 pub fn watch_steps<D: Decoder>(
     start: Start,
-    vigil: Vigil,
     transport: Arc<dyn Transport>,
     selection: Selection,
     decoder: D,
@@ -150,7 +135,6 @@ pub fn watch_steps<D: Decoder>(
             decoder: decoder.clone(),
             seed,
             out: to.clone(),
-            vigil: vigil.clone(),
             patience: FIRST_PATIENCE,
             streams: Streams::Yes,
             has_begun: start == Start::List,
@@ -175,7 +159,6 @@ struct Watcher<D: Decoder> {
     meter: Meter,
     seed: u64,
     out: mpsc::Sender<Step<D::Object>>,
-    vigil: Vigil,
     patience: Patience,
     streams: Streams,
     /// False while it is not known whether the API server has the version after which to begin.
@@ -297,6 +280,13 @@ impl<D: Decoder> Watcher<D> {
             .with_jitter_seed(self.seed)
             .build()
     }
+}
+
+/// A part of this time that varies by the seed.
+fn spread(seed: u64, time: Duration) -> Duration {
+    // Seeds are numbers in a row: the golden ratio spreads these evenly.
+    let part = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+    time * part as u32 / (1 << 16)
 }
 
 #[cfg(test)]

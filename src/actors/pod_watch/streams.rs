@@ -41,7 +41,6 @@ impl Streams {
         self.next += 1;
         let steps = watch_steps(
             start,
-            services.vigil.clone(),
             services.transport.clone(),
             Selection::all(Resource::PODS).labelled(selector),
             services.decoder.clone(),

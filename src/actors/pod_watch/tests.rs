@@ -102,7 +102,6 @@ impl Replica {
         let services = Services {
             transport: Arc::new(api.clone()),
             metrics: Arc::new(Metrics::new()),
-            vigil: Vigil::default(),
             seeds: Arc::default(),
             shards: ShardCount::new(SHARDS).unwrap(),
             jobs: jobs.clone(),

@@ -12,8 +12,7 @@ use super::event::Event;
 use super::framing::{Framing, Read};
 use super::position::Position;
 use super::step::Step;
-use super::vigil::Doubt;
-use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, PROOF, WATCH_SECONDS, Watcher};
+use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, PROOF, SILENCE, WATCH_SECONDS, Watcher};
 use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::transport::{ByteStream, refusal, retry_after};
 use crate::cluster::wire::{DecodeError, Decoder, Unreadable};
@@ -97,7 +96,7 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        let withheld_to = if std::mem::take(&mut position.was_silent) { self.vigil.newest() } else { 0 };
+        position.was_silent = false;
         let mut shown = position.version.unwrap_or_default();
         let proof = Instant::now() + PROOF;
         loop {
@@ -109,8 +108,8 @@ impl<D: Decoder> Watcher<D> {
                     continue;
                 }
                 () = sleep(self.patience.list), if lists => return Err(Broken::Unanswered),
-                doubt = self.vigil.doubted(self.seed), if !lists => {
-                    position.was_silent = doubt == Doubt::Silent;
+                () = sleep(SILENCE), if !lists => {
+                    position.was_silent = true;
                     break;
                 }
             };
@@ -124,9 +123,6 @@ impl<D: Decoder> Watcher<D> {
                     Ok(Event::Unreadable(object)) => object.version,
                     _ => 0,
                 };
-                if (1..=withheld_to).contains(&version) {
-                    self.vigil.suspect();
-                }
                 // A watch shows changes in the order of their versions. An event that is repeated would look like a change.
                 if !lists && (1..=shown).contains(&version) {
                     continue;
@@ -181,7 +177,6 @@ impl<D: Decoder> Watcher<D> {
                 if !*lists || ends_list {
                     position.progress = true;
                     position.version = position.version.max(Some(version));
-                    self.vigil.saw(version);
                 }
                 if *lists && ends_list {
                     *lists = false;
@@ -218,7 +213,6 @@ impl<D: Decoder> Watcher<D> {
         position.progress = true;
         if version > 0 {
             position.version = Some(version);
-            self.vigil.saw(version);
         }
     }
 
