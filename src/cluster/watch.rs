@@ -17,7 +17,6 @@ mod meter;
 mod position;
 mod query;
 mod session;
-mod step;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +38,6 @@ use crate::telemetry::metrics::Metrics;
 
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
-pub use self::step::{Start, Step};
 
 /// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +59,15 @@ pub enum Change<T> {
     Deleted(T),
 }
 
+/// An item of a watch, for readers that may go on from its position with another selection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<T> {
+    /// A change.
+    Change(Change<T>),
+    /// All changes up to this version have been sent.
+    Reached(u64),
+}
+
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
@@ -73,8 +80,6 @@ const LASTED: Duration = Duration::from_secs(10);
 const BRIEF_SECONDS: u64 = 16;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
-/// A watch that begins after a version has begun when the API server has been silent for this long.
-const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
@@ -99,23 +104,24 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let steps = watch_steps(Start::List, transport, selection, decoder, metrics, seed);
+    let steps = watch_steps(None, transport, selection, decoder, metrics, seed);
     let changes = stream::unfold(steps, |mut steps| async { Some((steps.recv().await?, steps)) });
     let change = |step| async {
         match step {
             Step::Change(change) => Some(change),
-            Step::Resumed | Step::Reached(_) => None,
+            Step::Reached(_) => None,
         }
     };
     changes.filter_map(change).boxed()
 }
 
-/// As [`watch`], with the positions of the watch.
+/// As [`watch`], with the positions of the watch. With `after`, it begins after this version, without a list
+/// if the API server still has the version.
 ///
 /// # Panics
 /// Outside a tokio runtime.
 pub fn watch_steps<D: Decoder>(
-    start: Start,
+    mut after: Option<u64>,
     transport: Arc<dyn Transport>,
     selection: Selection,
     decoder: D,
@@ -124,10 +130,8 @@ pub fn watch_steps<D: Decoder>(
 ) -> mpsc::Receiver<Step<D::Object>> {
     let (out, steps) = mpsc::channel(BUFFER);
     let to = out.clone();
-    let mut start = Some(start);
     // A watcher that has panicked knows nothing for certain, and lists again.
     let begin = move || {
-        let start = start.take().unwrap_or(Start::List);
         Watcher {
             transport: transport.clone(),
             meter: Meter::new(&metrics, selection.resource.plural),
@@ -137,9 +141,8 @@ pub fn watch_steps<D: Decoder>(
             out: to.clone(),
             patience: FIRST_PATIENCE,
             streams: Streams::Yes,
-            has_begun: start == Start::List,
         }
-        .run(start)
+        .run(after.take())
     };
     // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
@@ -161,8 +164,6 @@ struct Watcher<D: Decoder> {
     out: mpsc::Sender<Step<D::Object>>,
     patience: Patience,
     streams: Streams,
-    /// False while it is not known whether the API server has the version after which to begin.
-    has_begun: bool,
 }
 
 /// Whether to try a streaming list.
@@ -190,11 +191,8 @@ impl Streams {
 }
 
 impl<D: Decoder> Watcher<D> {
-    async fn run(mut self, start: Start) -> Stopped {
-        let mut position = Position::default();
-        if let Start::After(version) = start {
-            position.version = Some(version);
-        }
+    async fn run(mut self, after: Option<u64>) -> Stopped {
+        let mut position = Position { version: after, ..Position::default() };
         let (mut pauses, mut relists) = (self.pauses(), self.pauses());
         loop {
             let began = Instant::now();
@@ -215,7 +213,6 @@ impl<D: Decoder> Watcher<D> {
             let lasted = began.elapsed() >= Duration::from_secs(1);
             match end {
                 Err(Broken::Stopped) => return Stopped,
-                Err(Broken::Expired) if !self.has_begun => return Stopped,
                 Ok(()) if lasted => {
                     // If the watch lasts as long as was asked for, it ends alone.
                     if !position.was_silent && open_for < Duration::from_secs(WATCH_SECONDS) {

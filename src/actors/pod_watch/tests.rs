@@ -221,26 +221,6 @@ fn routes() -> Routes {
     Routes::new(PodPlaces(ShardCount::new(SHARDS).unwrap()), Arc::default())
 }
 
-#[test]
-fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
-    let (now, [a, b, follower]) = (Instant::now(), [0, 1, 2].map(StreamId));
-    let mut routes = routes();
-    let step = |routes: &mut Routes, stream, change| {
-        routes.step(stream, Step::Change(change), now, &mut |_, _| {});
-    };
-    for (stream, shard) in [(a, ShardId(0)), (b, ShardId(1))] {
-        routes.join(shard, SubscriptionId(stream.0));
-        routes.list(stream, &[shard].into());
-        step(&mut routes, stream, Change::Synced { version: 5 });
-    }
-    routes.follow(follower, [a, b].into(), 5);
-    assert!(routes.take_idle().is_empty());
-    step(&mut routes, a, Change::Restarted);
-    assert_eq!(routes.take_idle(), [follower]);
-    routes.step(follower, Step::Resumed, now, &mut |_, _| {});
-    assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
-}
-
 /// The shards, of 0 to 2, to which a stream delivers a change of `p`.
 fn told(routes: &mut Routes, change: PodChange) -> Vec<u32> {
     let mut told = Vec::new();
@@ -349,7 +329,7 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     78..79 => replica.api.compact(),
                     79..82 => replica.api.skip_versions(10_000),
                     82..86 => {
-                        // A watch is about to follow the oldest.
+                        // A watch has followed the oldest, or is about to.
                         replica.join(shard);
                         tokio::time::sleep(UPKEEP + Duration::from_millis(chance.random_range(0..100))).await;
                         replica.api.expire_oldest();

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use futures::stream::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::broken::{Broken, broken};
 use super::event::Event;
 use super::framing::{Framing, Read};
 use super::position::Position;
-use super::step::Step;
-use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, PROOF, SILENCE, WATCH_SECONDS, Watcher};
+use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, SILENCE, Step, WATCH_SECONDS, Watcher};
 use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::transport::{ByteStream, refusal, retry_after};
 use crate::cluster::wire::{DecodeError, Decoder, Unreadable};
@@ -98,15 +97,10 @@ impl<D: Decoder> Watcher<D> {
         let mut body = pin!(answer.into_body());
         position.was_silent = false;
         let mut shown = position.version.unwrap_or_default();
-        let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
                 biased;
                 piece = body.next() => piece,
-                () = sleep_until(proof), if !self.has_begun => {
-                    self.begun().await?;
-                    continue;
-                }
                 () = sleep(self.patience.list), if lists => return Err(Broken::Unanswered),
                 () = sleep(SILENCE), if !lists => {
                     position.was_silent = true;
@@ -138,12 +132,6 @@ impl<D: Decoder> Watcher<D> {
         }
     }
 
-    /// The API server has the version after which the watch was to begin.
-    async fn begun(&mut self) -> Result<(), Broken> {
-        self.has_begun = true;
-        self.step(Step::Resumed).await
-    }
-
     async fn handle(
         &mut self,
         event: Read<D>,
@@ -157,9 +145,6 @@ impl<D: Decoder> Watcher<D> {
                 return Ok(());
             }
         };
-        if !self.has_begun && !matches!(event, Event::Error(_)) {
-            self.begun().await?;
-        }
         let (kind, change) = match event {
             Event::Applied { kind, object } => {
                 self.advance(position, D::version(&object), *lists);

@@ -210,7 +210,7 @@ async fn no_more_than_one_large_object_waits_for_the_consumer() {
     let script = Script::of([refused(422), closed(200, [list.to_string()]), open([])]);
     let (transport, jobs) = (Arc::new(script), Selection::all(Resource::JOBS));
     let metrics = Arc::new(Metrics::new());
-    let mut steps = watch_steps(Start::List, transport, jobs, JobDecoder::new(), metrics, 7);
+    let mut steps = watch_steps(None, transport, jobs, JobDecoder::new(), metrics, 7);
     let mut waiting = Vec::new();
     while let Some(step) = timeout(Duration::from_secs(1), steps.recv()).await.unwrap() {
         // Reading goes on meanwhile.
