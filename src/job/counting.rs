@@ -24,7 +24,7 @@ use super::pod::{Phase, Pod};
 use super::pod_set::{Gauges, PodSet};
 use super::saturating::end_of_wait;
 use super::spec::Completion;
-use super::state::{JobState, StatusTurn};
+use super::state::{GateTurn, JobState};
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use super::verdict::{End, condition};
@@ -78,7 +78,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if !counts_change(state, next) {
         return Due::Never;
     }
-    if state.status_turn == StatusTurn::Here {
+    if state.status_turn == GateTurn::Here {
         return Due::Now;
     }
     let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);

@@ -15,7 +15,7 @@ use super::pod_deadlines;
 use super::pod_set::PendingRequest;
 use super::retention;
 use super::saturating::after;
-use super::state::{JobState, StatusTurn};
+use super::state::{GateTurn, JobState};
 use super::ttl;
 use super::uid::UidSet;
 use super::verdict::{self, End};
@@ -155,7 +155,7 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
             // The pace may become faster before that, and no input announces it.
             plan.wake(at.min(after(now, state.limits.batch_period.max(SOON))));
         }
-        (Due::Now, None) if state.status_turn == StatusTurn::Queued => {
+        (Due::Now, None) if state.status_turn == GateTurn::Queued => {
             plan.status_queued = Some(counting::urgency(state, next));
             plan.status_waits = true;
         }

@@ -71,7 +71,7 @@ pub struct JobState {
     /// The wait of a status change.
     status_wait: Option<StatusWait>,
     pub(super) status_in_flight: bool,
-    pub(super) status_turn: StatusTurn,
+    pub(super) status_turn: GateTurn,
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
@@ -106,7 +106,7 @@ enum Between {
 
 /// The turn of the next status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatusTurn {
+pub(super) enum GateTurn {
     /// A status that is due is composed at once.
     NotAsked,
     /// A status waits for its turn, and is composed when that comes.
@@ -147,7 +147,7 @@ impl JobState {
             between: Between::Free,
             status_wait: None,
             status_in_flight: false,
-            status_turn: StatusTurn::NotAsked,
+            status_turn: GateTurn::NotAsked,
             deletion_in_flight: false,
             adoptions_in_flight: 0,
             adoptions_unanswered: 0,
@@ -170,7 +170,7 @@ impl JobState {
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);
         let pods = &self.pods;
-        self.shown_released.retain(|uid| pods.is_listed(uid));
+        self.shown_released.retain(|uid| pods.is_uncounted(uid));
         self.job = job;
     }
 
@@ -295,7 +295,7 @@ impl JobState {
         if pod.tracked && self.released_and_left.contains(&pod.uid) {
             return false;
         }
-        if pod.phase.is_final() && !pod.tracked && self.pods.is_listed(&pod.uid) {
+        if pod.phase.is_final() && !pod.tracked && self.pods.is_uncounted(&pod.uid) {
             self.shown_released.insert(pod.uid.clone());
         }
         let news = self.pods.observe(pod.read_at(now), Source::Watch);
@@ -423,8 +423,7 @@ impl JobState {
             self.gang.forget();
         }
         self.deletion_in_flight |= plan.delete_job;
-        self.status_turn =
-            if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
+        self.status_turn = if plan.status_queued.is_some() { GateTurn::Queued } else { GateTurn::NotAsked };
         if let Some(write) = &plan.status {
             let is_early = self.status_written.is_some_and(|last| self.next_status(last, now) > now);
             if is_early && self.may_count_at_once() {
