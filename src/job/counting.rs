@@ -69,7 +69,22 @@ const UNSHOWN: Duration = Duration::from_secs(2);
 const UNWRITTEN: Duration = Duration::from_secs(40);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
-/// to be sent, and their outcome belongs in the same write.
+/// to be sent, and their outcome belongs in the same write. The first row that holds decides:
+///
+/// | situation | due |
+/// |---|---|
+/// | conditions change, unless the Job resumes; it finishes, restarts, or says why it waits | now |
+/// | counts stay as they are | never |
+/// | the turn at the gate has come | now |
+/// | no creation is answered yet | 30 s after the change; 10 s if the Job has a deadline |
+/// | a batch of uncounted pods is full | now |
+/// | requests about pods are in flight | a period after the change |
+/// | pods can be counted at once, or the end of the Job waits for the count | now |
+/// | the Job starts and has active pods | a fifth of a batch period after the change, or longer |
+/// | the last status is older than a period | 50 ms after the change; at once if the Job starts |
+/// | otherwise | a period after the last status |
+///
+/// The start of a Job is due 40 s after it was decided at the latest.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     let says_more = next.waits.is_some() || (state.has_restarted() && next.end.is_none());
     if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) || says_more {
