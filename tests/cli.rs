@@ -281,6 +281,7 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["status", "--kubeconfig", "/"], "--kubeconfig /: is a directory"),
         (vec!["status", "--all", "--unfinished"], "--unfinished"),
         (vec!["status", "job", "--shards"], "--shards"),
+        (vec!["status", "--indexes"], "<JOB>"),
         (vec!["status", "-A", "-n", "a"], "--namespace"),
         (vec!["status", "-o", "jsonpath=.jobs"], "--output"),
         (vec!["status", "--page", "http://localhost:1/"], "<JOB>"),

@@ -1,6 +1,6 @@
 //! The nodes of a world: they start containers, and containers end as chance wants it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,8 +15,16 @@ use crate::time::{EPOCH, Time};
 /// An act of a node on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
+    /// Takes it from the scheduler. Only pods that may be lost are taken so, and then have a grace period.
+    Bind,
     /// Starts its container.
     Start,
+    /// The node goes, and the node controller takes the condition Ready away.
+    Lose,
+    /// The node controller deletes the pod.
+    Taint,
+    /// The node may be back, and does what it was told meanwhile.
+    Return,
     /// The container has ended by itself.
     End {
         /// The exit code.
@@ -44,6 +52,10 @@ pub(crate) struct Kubelet {
     stops: Chance,
     /// For pods that never start.
     starts: Chance,
+    /// For nodes that go.
+    losses: Chance,
+    /// Pods of nodes that have gone.
+    lost: BTreeSet<String>,
     longest_run: Duration,
     /// By name of the Job.
     containers: BTreeMap<String, Containers>,
@@ -60,6 +72,7 @@ struct Containers {
     restarts: bool,
     needs_memory: Option<u64>,
     stuck_percent: u32,
+    lost_percent: u32,
 }
 
 impl Containers {
@@ -72,6 +85,7 @@ impl Containers {
             restarts: job.restarts,
             needs_memory: job.needs_memory,
             stuck_percent: job.stuck_percent,
+            lost_percent: job.lost_percent,
         }
     }
 
@@ -85,6 +99,7 @@ impl Containers {
             restarts: false,
             needs_memory: None,
             stuck_percent: 0,
+            lost_percent: 0,
         }
     }
 }
@@ -99,6 +114,8 @@ impl Kubelet {
             restarts: Chance::new(plan.seed, "restarts of containers"),
             stops: Chance::new(plan.seed, "stops of containers"),
             starts: Chance::new(plan.seed, "starts of containers"),
+            losses: Chance::new(plan.seed, "losses of nodes"),
+            lost: BTreeSet::new(),
             longest_run: plan.settings.longest_run,
             containers: plan
                 .jobs
@@ -113,11 +130,15 @@ impl Kubelet {
     /// etcd was restored: nodes report all pods again.
     pub(crate) fn forget(&mut self) {
         self.stopping.clear();
+        self.lost.clear();
     }
 
     /// The node's next act on a pod that has just changed, with its delay.
     pub(crate) fn changed(&mut self, uid: &str, pod: &PodFacts, created: bool) -> Option<(Duration, Duty)> {
         if !pod.exists() {
+            return None;
+        }
+        if self.lost.contains(uid) {
             return None;
         }
         if pod.deleted.is_some() {
@@ -132,12 +153,60 @@ impl Kubelet {
             }
             return Some((later, duty));
         }
-        (created && pod.end.is_none()).then(|| (self.chance.millis(5..=400), Duty::Start))
+        let first = if self.may_lose(pod) { Duty::Bind } else { Duty::Start };
+        (created && pod.end.is_none()).then(|| (self.chance.millis(5..=400), first))
     }
 
     fn containers_of(&self, pod: &PodFacts) -> Option<&Containers> {
         let job = pod.object["metadata"]["labels"]["batch.kubernetes.io/job-name"].as_str()?;
         self.containers.get(job)
+    }
+
+    fn may_lose(&self, pod: &PodFacts) -> bool {
+        self.containers_of(pod).is_some_and(|of| of.lost_percent > 0)
+    }
+
+    /// A duty of a node that goes, or of the node controller that finds that out.
+    fn carry_out_loss(
+        &mut self,
+        pod: &PodFacts,
+        uid: &str,
+        duty: Duty,
+        now: Time,
+    ) -> Option<(Request, Option<(Duration, Duty)>)> {
+        let ended = pod.end.is_some();
+        match duty {
+            Duty::Bind => Some((bind(pod), Some((self.losses.millis(0..=50), Duty::Start)))),
+            Duty::Lose if ended || pod.deleted.is_some() => None,
+            Duty::Lose => {
+                self.lost.insert(uid.to_owned());
+                let unready = json!({"type": "Ready", "status": "False", "lastTransitionTime": at(now)});
+                let later = self.losses.millis(1_000..=30_000);
+                Some((status(pod, json!({"conditions": [unready]})), Some((later, Duty::Taint))))
+            }
+            Duty::Taint => {
+                let [_, delete] = drain(pod, uid, now);
+                Some((delete, Some((self.losses.millis(5_000..=60_000), Duty::Return))))
+            }
+            // While its Job has to do with the pod, half of the nodes stay away.
+            Duty::Return
+                if pod.is_tracked()
+                    && !pod.meddled
+                    && uid.bytes().fold(0, |sum: u8, byte| sum.wrapping_add(byte)) % 2 == 0 =>
+            {
+                let nothing = json!({"conditions": []});
+                Some((status(pod, nothing), Some((Duration::from_secs(30), Duty::Return))))
+            }
+            Duty::Return => {
+                self.lost.remove(uid);
+                self.stopping.insert(uid.to_owned(), ());
+                let next = Some((self.losses.millis(1..=500), Duty::Remove));
+                let code = if self.losses.percent(50) { KILLED } else { 0 };
+                let request = if ended { remove(pod, uid) } else { status(pod, end(code, now)) };
+                Some((request, next))
+            }
+            _ => None,
+        }
     }
 
     /// The request that carries out a duty now, and the duty that follows.
@@ -151,6 +220,8 @@ impl Kubelet {
         let pod = ledger.pods.get(uid).filter(|pod| pod.exists())?;
         let ended = pod.end.is_some();
         match duty {
+            Duty::Bind | Duty::Lose | Duty::Taint | Duty::Return => self.carry_out_loss(pod, uid, duty, now),
+            _ if self.lost.contains(uid) => None,
             Duty::Start if ended || pod.deleted.is_some() => None,
             Duty::Start => {
                 let of = self.containers_of(pod).cloned();
@@ -164,16 +235,24 @@ impl Kubelet {
                 let failed = self.chance.percent(of.as_ref().map_or(0, |of| of.failing_percent));
                 let run = self.chance.millis(10..=self.longest_run.as_millis() as u64);
                 let evicted = of.as_ref().is_some_and(|of| self.ends.percent(of.evicted_percent));
+                let goes =
+                    of.as_ref().is_some_and(|of| of.lost_percent > 0 && self.losses.percent(of.lost_percent));
+                let mut begins = running(now);
+                if self.may_lose(pod) {
+                    let ready = json!({"type": "ContainersReady", "status": "True"});
+                    begins["conditions"].as_array_mut().into_iter().for_each(|all| all.push(ready.clone()));
+                }
                 let code = match of {
                     Some(of) if failed => self.ends.pick(&of.exit_codes),
                     _ => i32::from(failed),
                 };
                 let duty = match (evicted, is_short) {
+                    _ if goes => Duty::Lose,
                     (true, _) => Duty::Evict,
                     (false, true) => Duty::KillForMemory,
                     (false, false) => Duty::End { code },
                 };
-                Some((status(pod, running(now)), Some((run, duty))))
+                Some((status(pod, begins), Some((run, duty))))
             }
             Duty::End { .. } | Duty::KillForMemory | Duty::Evict if ended => None,
             Duty::KillForMemory => Some((status(pod, killed_for_memory(now)), None)),
@@ -240,6 +319,16 @@ fn remove(pod: &PodFacts, uid: &str) -> Request {
     let (namespace, name) = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     Request { method: "DELETE", path, body: json!({"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}) }
+}
+
+fn bind(pod: &PodFacts) -> Request {
+    let (namespace, name) = pod.name();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-1"},
+    });
+    Request { method: "POST", path, body }
 }
 
 fn at(now: Time) -> String {

@@ -116,6 +116,9 @@ impl fmt::Display for JobPlan {
         if self.stuck_percent > 0 {
             write!(f, ", {}% never start", self.stuck_percent)?;
         }
+        if self.lost_percent > 0 {
+            write!(f, ", {}% are on nodes that go", self.lost_percent)?;
+        }
         if !self.slow_stop.is_zero() {
             write!(f, ", they stop up to {:?} late", self.slow_stop)?;
         }

@@ -95,9 +95,9 @@ impl JobMeter {
             JobInput::Released { pod, answer } if !matches!(answer, Changed::Refused) => {
                 self.released(pod);
             }
-            JobInput::Pod(observed) if observed.pod.is_failed(state.job.spec.replace_only_failed) => {
+            JobInput::Pod(observed) if state.has_failed(&observed.pod) => {
                 let known = state.pods.get(&observed.pod.uid);
-                if known.is_some_and(|known| !known.is_failed(state.job.spec.replace_only_failed)) {
+                if known.is_some_and(|known| !state.has_failed(known)) {
                     self.clock.pod_failed(&state.job, &observed.pod, self.now());
                 }
             }

@@ -19,6 +19,7 @@ mod fit;
 mod http_args;
 mod identity;
 mod job_name;
+mod job_page;
 mod job_phase;
 mod job_view;
 mod line;

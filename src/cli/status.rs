@@ -2,10 +2,12 @@
 
 mod cursor;
 mod detail;
+pub(super) mod explained;
 mod feed;
 mod index_map;
 mod job;
 mod report;
+mod results;
 mod screen;
 mod text;
 pub(super) mod top;
@@ -40,6 +42,7 @@ const EXAMPLES: &str = "\
 Examples:
   yardmaster status                          all Jobs, those that need a look first
   yardmaster status team-a/train             why a Job waits or failed
+  yardmaster status team-a/train --indexes   exit codes, times and tries of its indexes
   yardmaster status --unfinished --watch     follow; Enter opens a Job
   yardmaster status -o jsonpath='{.jobs[*].name}'";
 
@@ -59,6 +62,9 @@ pub(super) struct StatusArgs {
     /// Label selector of the Jobs, such as team=a [default: all].
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
+    /// Show how each index of JOB has ended, if it has the annotation yardmaster.dev/index-results [default: off].
+    #[arg(long, requires = "job", conflicts_with = "watch")]
+    indexes: bool,
     /// Leave finished Jobs out [default: off].
     #[arg(long)]
     unfinished: bool,
@@ -117,6 +123,7 @@ impl StatusArgs {
                 finished: (!self.all).then_some(FINISHED),
                 one_namespace: selection.is_one_namespace(),
                 one_job: self.job.is_some(),
+                indexes: self.indexes,
             }),
         }
     }

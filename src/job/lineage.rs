@@ -74,6 +74,17 @@ impl Lineage {
         lineage
     }
 
+    /// The part of an annotation that may be kept, which is all of it or nothing.
+    pub fn kept(text: &str) -> &str {
+        if text.len() <= LONGEST { text } else { "" }
+    }
+
+    /// Reads only the attempt, which an annotation begins with if it has one.
+    pub fn attempt_of(text: &str) -> u32 {
+        let attempt = text.strip_prefix("attempt=").and_then(|rest| rest.split(' ').next());
+        attempt.map_or(0, Self::read_attempt)
+    }
+
     /// Reads the number of an attempt; 0 if it is none.
     pub fn read_attempt(text: &str) -> u32 {
         text.parse().ok().filter(|number| *number < u32::MAX).unwrap_or(0)

@@ -27,7 +27,10 @@
 //! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: pods that do not start, or run for too long, count as failed | [`pod_deadlines`] | annotations `yardmaster.dev/*-deadline` |
+//! | ours: pods of lost nodes count as failed | [`lost_nodes`] | annotation `yardmaster.dev/lost-node-timeout` |
+//! | ours: how each index has ended | [`index_results`], [`counting`] | annotation `yardmaster.dev/index-results` |
 //! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
+//! | ours: a Job begins after others have ended | [`order`] | annotations `yardmaster.dev/after`, `after-any` |
 //! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
 //! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
@@ -45,16 +48,19 @@ pub mod end;
 pub mod exponential;
 pub mod gang;
 pub mod gang_state;
+pub mod index_results;
 pub mod index_set;
 pub mod job_id;
 pub(crate) mod json;
 pub mod limits;
 pub mod lineage;
+pub mod lost_nodes;
 pub mod manage;
 pub mod manifest;
 pub mod memory;
 pub mod names;
 pub mod options;
+pub mod order;
 pub mod overlay;
 pub mod passivation;
 pub mod plan;

@@ -23,6 +23,9 @@ pub struct Pod {
     pub created: Second,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// It is being deleted by force: its object goes without a word of its node. A pod set keeps that only for Jobs with
+    /// `lost-node-timeout`, for which such a pod has ended.
+    pub forced: bool,
     /// The tracking finalizer is on the pod.
     pub tracked: bool,
     /// Somebody has applied fields of the pod (server-side apply). Its record of managers says which, and must stay: without it
@@ -55,6 +58,8 @@ pub struct Pod {
     pub finished: Second,
     /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
+    /// Since when its node may be lost: the node is not ready, or should have removed the pod.
+    pub silent_since: Option<Second>,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
@@ -99,8 +104,17 @@ pub struct BackoffRecord {
 pub struct Carried {
     /// The back-off that was in force when the pod was created.
     pub backoff: Option<BackoffRecord>,
-    /// Their lessons, for the options of the Job.
-    pub lineage: Lineage,
+    /// How often all pods of the Job were replaced together before this one.
+    pub attempt: u32,
+    /// Their lessons, as they are written. Only Jobs whose options ask for lessons read them, and none keeps the text.
+    pub lessons: Box<str>,
+}
+
+impl Carried {
+    /// A pod that carries these facts.
+    pub fn of(backoff: Option<BackoffRecord>, lineage: &Lineage) -> Self {
+        Self { backoff, attempt: lineage.attempt, lessons: lineage.to_string().into() }
+    }
 }
 
 impl From<BackoffRecord> for Carried {
@@ -171,13 +185,21 @@ impl Pod {
     }
 
     /// The lessons of the pods before it.
-    pub fn lineage(&self) -> Option<&Lineage> {
-        self.carried.as_ref().map(|carried| &carried.lineage)
+    pub fn lineage(&self) -> Lineage {
+        let carried = self.carried.as_ref();
+        let read =
+            carried.map(|carried| Lineage { attempt: carried.attempt, ..Lineage::read(&carried.lessons) });
+        read.unwrap_or_default()
     }
 
     /// How often all pods of the Job were replaced together before this one.
     pub fn attempt(&self) -> u32 {
-        self.lineage().map_or(0, |lineage| lineage.attempt)
+        self.carried.as_ref().map_or(0, |carried| carried.attempt)
+    }
+
+    /// Drops the text of its lessons, once they are learnt.
+    pub(super) fn forget_lessons(&mut self) {
+        self.carried.iter_mut().for_each(|carried| carried.lessons = Box::default());
     }
 
     /// Whether it has ended and is not tracked: it is counted, or was never ours to count.
@@ -294,12 +316,21 @@ impl From<Pod> for PodRef {
 
 impl Pod {
     /// Whether the pod counts as failed. A pod that is being deleted counts before it ends, unless only
-    /// failed pods are replaced.
+    /// failed pods are replaced, and unless it is deleted by force.
     pub fn is_failed(&self, replace_only_failed: bool) -> bool {
-        match self.phase {
+        Self::is_failed_by(self.phase, self.deleting, self.forced, replace_only_failed)
+    }
+
+    pub(super) fn is_failed_by(
+        phase: Phase,
+        deleting: bool,
+        forced: bool,
+        replace_only_failed: bool,
+    ) -> bool {
+        match phase {
             Phase::Failed => true,
             Phase::Succeeded => false,
-            _ => self.deleting && !replace_only_failed,
+            _ => forced || (deleting && !replace_only_failed),
         }
     }
 }

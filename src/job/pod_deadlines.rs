@@ -28,7 +28,9 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
             let message = format!("Pod {} has not started within {}", pod.name, format_duration(deadline));
             JobEvent::warning("StartDeadlineExceeded", message)
         };
-        delete_late(state, state.pods.stalled(), deadline, None, says, now, plan);
+        let late =
+            LatePods { pods: state.pods.stalled(), since: |pod| pod.finished, time: deadline, grace: None };
+        late.delete(state, says, now, plan);
     }
     if let Some(deadline) = options.pod_run_deadline {
         let says = |pod: &Pod| {
@@ -36,25 +38,44 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
             JobEvent::warning("PodRunDeadlineExceeded", message)
         };
         let (time, grace) = options.signalled(deadline);
-        delete_late(state, state.pods.running(), time, grace, says, now, plan);
+        let late = LatePods { pods: state.pods.running(), since: |pod| pod.finished, time, grace };
+        late.delete(state, says, now, plan);
     }
 }
 
-fn delete_late<'a>(
-    state: &'a JobState,
-    pods: impl Iterator<Item = &'a Pod> + Clone,
-    time: Duration,
-    grace: Option<Duration>,
-    says: impl Fn(&Pod) -> JobEvent,
-    now: Timestamp,
-    plan: &mut Plan,
-) {
-    let due = |pod: &Pod| after(pod.finished.into(), time);
-    let late = state.ready(pods.clone().take_while(|pod| due(pod) <= now), now, plan);
-    plan.events.extend(late.iter().map(|pod| says(pod)));
-    plan.deletes.extend(late.into_iter().map(|pod| PodDeletion { pod: pod.into(), forget: false, grace }));
-    if let Some(next) = pods.map(due).find(|at| *at > now) {
-        plan.wake(next);
+/// Pods of which each is late a while after some time of its own. The pods are in the order of these times.
+pub(super) struct LatePods<I> {
+    /// The pods.
+    pub(super) pods: I,
+    /// The time of a pod.
+    pub(super) since: fn(&Pod) -> Second,
+    /// How long after it the pod is late.
+    pub(super) time: Duration,
+    /// The grace period of the deletion, if it is not that of the pod.
+    pub(super) grace: Option<Duration>,
+}
+
+impl<'a, I: Iterator<Item = &'a Pod> + Clone> LatePods<I> {
+    /// Adds the deletions of those that are late, so that they count as failed. The plan looks again when the next one will be.
+    pub(super) fn delete(
+        self,
+        state: &JobState,
+        says: impl Fn(&Pod) -> JobEvent,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) {
+        let Self { pods, since, time, grace } = self;
+        let due = |pod: &Pod| after(since(pod).into(), time);
+        let late = state.ready(pods.clone().take_while(|pod| due(pod) <= now), now, plan);
+        plan.events.extend(late.iter().map(|pod| says(pod)));
+        plan.deletes.extend(late.into_iter().map(|pod| PodDeletion {
+            pod: pod.into(),
+            forget: false,
+            grace,
+        }));
+        if let Some(next) = pods.map(due).find(|at| *at > now) {
+            plan.wake(next);
+        }
     }
 }
 

@@ -116,6 +116,10 @@ pub(super) struct MemoryAsked {
     pub(super) limit: Option<MemoryAmount>,
     /// `resources.requests.memory`.
     pub(super) request: Option<MemoryAmount>,
+    /// `spec.resources.limits.memory`, which none of the pod's containers may exceed.
+    pub(super) pod_limit: Option<MemoryAmount>,
+    /// `spec.resources.requests.memory`, which its containers may not exceed together.
+    pub(super) pod_request: Option<MemoryAmount>,
 }
 
 /// A template reduced to the resources of its containers.
@@ -133,6 +137,8 @@ struct ContainersWithResources<'a> {
     containers: Vec<ContainerWithResources<'a>>,
     #[serde(borrow)]
     init_containers: Option<Vec<ContainerWithResources<'a>>>,
+    #[serde(borrow)]
+    resources: Option<ResourceLists<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -291,10 +297,14 @@ impl PodTemplate {
             let amount = list?.get("memory")?;
             MemoryAmount::parse(amount.as_str().map_or_else(|| amount.to_string(), str::to_owned).as_str())
         };
-        let resources = found.and_then(|found| found.resources.as_ref());
+        let limit = |of: Option<&ResourceLists<'_>>| memory(of?.limits.as_ref());
+        let request = |of: Option<&ResourceLists<'_>>| memory(of?.requests.as_ref());
+        let (own, of_pod) = (found.and_then(|found| found.resources.as_ref()), spec.resources.as_ref());
         MemoryAsked {
-            limit: memory(resources.and_then(|resources| resources.limits.as_ref())),
-            request: memory(resources.and_then(|resources| resources.requests.as_ref())),
+            limit: limit(own),
+            request: request(own),
+            pod_limit: limit(of_pod),
+            pod_request: request(of_pod),
         }
     }
 

@@ -51,6 +51,12 @@ pub(super) fn next(state: &JobState, now: Timestamp, plan: &mut Plan) -> Option<
     Some(condition(ConditionKind::Waiting, status, reason, message, now))
 }
 
+/// What the condition says in the status that ends a Job, which is its last: the Job waits for nothing. Without the condition,
+/// the status stays as it is.
+pub(super) fn at_end(now: Timestamp) -> Condition {
+    condition(ConditionKind::Waiting, ConditionStatus::False, "NotWaiting", "The Job has ended", now)
+}
+
 /// The reason and message of a wait that is worth a condition. Others have one of their own, or are short.
 fn told(wait: &Wait) -> Option<(&'static str, &'static str)> {
     let message = match wait {
@@ -62,6 +68,7 @@ fn told(wait: &Wait) -> Option<(&'static str, &'static str)> {
         Wait::PodsUnknown => "Not all pods of the Job are known",
         Wait::Terminating => "Pods that are being deleted have not ended",
         Wait::Restarting => "All pods are being replaced together, and the old ones have not ended",
+        Wait::After(obstacle) => obstacle.cause.message(),
         Wait::Suspended | Wait::Deleting | Wait::FailureDebounce(_) | Wait::Finishing => return None,
     };
     Some((wait.reason(), message))

@@ -3,6 +3,7 @@
 //! [`server`] bounds the cost of clients, [`access`] says which client may read which page.
 
 mod access;
+mod live;
 mod metrics_page;
 mod page;
 mod reviews;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::access::Access;
+pub use self::live::{ActionAsk, JobAction, JobAsk, JobKey, Live, LiveAnswer, LiveJobs, LiveRefusal, LogAsk};
 use self::metrics_page::MetricsPage;
 pub use self::reviews::{Client, Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;
@@ -91,11 +93,13 @@ pub struct JobQuery {
     pub offset: usize,
     /// Most Jobs to list.
     pub limit: usize,
+    /// `NAMESPACE/NAME` of a Job that is shown besides; empty for none.
+    pub job: String,
 }
 
 impl Default for JobQuery {
     fn default() -> Self {
-        Self { search: String::new(), phase: String::new(), offset: 0, limit: LISTED }
+        Self { search: String::new(), phase: String::new(), offset: 0, limit: LISTED, job: String::new() }
     }
 }
 
@@ -114,7 +118,7 @@ struct Pages {
 }
 
 /// A router that serves the pages.
-pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules) -> Router {
+pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules, live: Live) -> Router {
     let AccessRules { metrics: metrics_access, debug } = access;
     let overviews: Arc<dyn Overviews> = probe.clone();
     let for_operators = Router::new()
@@ -129,11 +133,11 @@ pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules)
         .merge(for_operators)
         .with_state(Arc::new(Pages { metrics: MetricsPage::new(metrics), probe }))
         .layer(map_response(with_headers))
-        .merge(page_router(overviews, debug))
+        .merge(page_router(overviews, live, debug))
 }
 
 /// A router for the page at `/` alone, with the data that it reads.
-pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
+pub fn page_router(overviews: Arc<dyn Overviews>, live: Live, access: Access) -> Router {
     // The document says nothing of the cluster, and a browser has no way to send a token for it. The token
     // protects the data that the page then reads.
     let document = match &access {
@@ -143,8 +147,9 @@ pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
     let data = Router::new()
         .route("/debug/overview", get(overview))
         .route("/debug/trace", get(trace))
-        .route_layer(from_fn_with_state(access, access::guard))
-        .with_state(overviews);
+        .with_state(overviews)
+        .merge(live.routes(&access))
+        .route_layer(from_fn_with_state(access, access::guard));
     Router::new()
         .route("/", get(page::page))
         .route_layer(from_fn_with_state(document, access::guard))
@@ -258,7 +263,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let access = AccessRules { metrics: Access::Everyone, debug: Access::Loopback };
-        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting), access);
+        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting), access, Live::default());
         let server = tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         for (path, status, part) in [
             ("/healthz", "200 OK", "ok"),

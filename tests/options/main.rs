@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod annotations;
+mod leftovers;
+mod order;
 mod retries;
 mod stage;
 mod waits;

@@ -247,6 +247,9 @@ Kubernetes version unless it is given --api-versions.
 - {{ printf "--listen=%s:%d" $c.listenAddress (int64 $c.port) | quote }}
 - {{ printf "--metrics-access=%s" $c.metricsAccess | quote }}
 - {{ printf "--debug-access=%s" $c.debugAccess | quote }}
+{{- if $c.pageActions }}
+- "--page-actions"
+{{- end }}
 {{- if .Values.tls.secretName }}
 - "--tls-cert-file={{ include "yardmaster.tlsDirectory" . }}/tls.crt"
 - "--tls-private-key-file={{ include "yardmaster.tlsDirectory" . }}/tls.key"

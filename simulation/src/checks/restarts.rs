@@ -51,7 +51,8 @@ pub(super) fn overlaps(
 ) -> Option<String> {
     let current = attempt(new).filter(|_| together(job))?;
     let is_old = |pod: &PodFacts| attempt(pod).is_some_and(|attempt| attempt < current);
-    let runs = |pod: &PodFacts| pod.exists() && pod.end.is_none() && !pod.meddled && !pod.garbled;
+    let runs =
+        |pod: &PodFacts| pod.exists() && pod.end.is_none() && !pod.lost && !pod.meddled && !pod.garbled;
     let old = others.iter().find(|pod| is_old(pod) && runs(pod) && knows(pod.created))?;
     Some(format!("of attempt {current} beside {}, which has not ended", old.name().1))
 }
@@ -67,10 +68,12 @@ pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<Strin
     if said != last && said != last + 1 {
         return Some(format!("says {said} restarts, and its pods show {last}"));
     }
+    // The removal of a pod by a replica is no cause, and neither is what it leads to.
     let is_cause = |pod: &PodFacts| {
-        let failed =
-            pod.end.is_some_and(|end| !end.succeeded) && consequence(job, pod) != Consequence::Ignore;
-        failed || pod.deleted.is_some() || pod.gone.is_some() || pod.meddled || pod.garbled
+        let is_removal = pod.by_replica && !pod.given_up;
+        let failed = pod.end.is_some_and(|end| !end.succeeded && (end.clean || !is_removal));
+        let goes = (pod.deleted.is_some() || pod.gone.is_some()) && !is_removal;
+        (failed && consequence(job, pod) != Consequence::Ignore) || goes || pod.meddled || pod.garbled
     };
     let caused = |of: u64| ledger.pods_of(uid).filter(|pod| attempt(pod) == Some(of)).any(&is_cause);
     (0..last)

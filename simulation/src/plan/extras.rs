@@ -103,9 +103,13 @@ fn lags(chance: &mut Chance, plan: &mut Plan) {
 
 /// Owners that do not know of each other. Some of them see the acts of the others late.
 fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
-    if plan.settings.replicas < 2 || !chance.percent(8) {
-        return;
+    if plan.settings.replicas >= 2 && chance.percent(8) {
+        without_leases(chance, plan);
     }
+}
+
+/// Every replica acts for all shards. Some see the acts of others late.
+pub(super) fn without_leases(chance: &mut Chance, plan: &mut Plan) {
     plan.settings.all_own_all = true;
     // A restored etcd shows in the Leases.
     let restores = plan.steps.iter_mut().filter(|step| matches!(step.act, Act::Fault(Fault::Restore { .. })));

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, options,
-    queued, storms, strangers, tenant, together, wider,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, lost,
+    options, order, queued, storms, strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -63,6 +63,8 @@ pub fn generate(seed: u64) -> Plan {
     together::add(&mut plan);
     queued::add(&mut plan);
     options::add(&mut plan);
+    lost::add(&mut plan);
+    order::add(&mut plan);
     plan
 }
 
@@ -133,6 +135,7 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         has_env: false,
         needs_memory: None,
         stuck_percent: 0,
+        lost_percent: 0,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{JobPlan, Plan};
+use super::{JobPlan, Plan, lost, order};
 use crate::chance::Chance;
 use crate::kubelet::KILLED_FOR_MEMORY;
 
@@ -12,7 +12,7 @@ pub(crate) const FIRST: u64 = 8_000_000;
 
 /// Adds them to a plan.
 pub(super) fn add(plan: &mut Plan) {
-    if plan.seed < FIRST {
+    if plan.seed < FIRST || (lost::FIRST..order::FIRST).contains(&plan.seed) {
         return;
     }
     let mut chance = Chance::new(plan.seed, "options");
@@ -25,7 +25,7 @@ pub(super) fn add(plan: &mut Plan) {
 }
 
 /// An Indexed Job without rules of its own that would explain its failures.
-fn plain(chance: &mut Chance, job: &mut JobPlan) {
+pub(super) fn plain(chance: &mut Chance, job: &mut JobPlan) {
     let kept = ["managedBy", "podReplacementPolicy", "ttlSecondsAfterFinished"];
     let kept = kept.map(|field| (field, job.spec[field].clone()));
     let completions = chance.number(2..=8);
@@ -40,7 +40,7 @@ fn plain(chance: &mut Chance, job: &mut JobPlan) {
     (job.expressions, job.exit_codes, job.annotations) = (Vec::new(), vec![1], Default::default());
 }
 
-fn set(job: &mut JobPlan, name: &str, value: impl ToString) {
+pub(super) fn set(job: &mut JobPlan, name: &str, value: impl ToString) {
     job.annotations.insert(format!("yardmaster.dev/{name}"), value.to_string());
 }
 

@@ -30,8 +30,11 @@ use tokio::time::timeout;
 
 use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
+use crate::cli::job_page::JobPage;
 use crate::cli::page_client::new_token;
-use crate::telemetry::http::{Access, JobQuery, Overviews, Secret, TraceQuery, bind, page_router, serve};
+use crate::telemetry::http::{
+    Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
+};
 use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long a controller may take for its part.
@@ -80,7 +83,12 @@ pub(super) struct ClusterPage {
 impl ClusterPage {
     /// Serves the page of the controllers at these addresses. Its own is also written to a file beside that of the
     /// token.
-    pub(super) fn serve(at: SocketAddr, token: Token, controllers: PageAddresses) -> anyhow::Result<Self> {
+    pub(super) fn serve(
+        at: SocketAddr,
+        token: Token,
+        controllers: PageAddresses,
+        jobs: JobPage,
+    ) -> anyhow::Result<Self> {
         let listener = bind(at).with_context(|| format!("cannot listen on {at}"))?;
         let url = format!("http://{}/", listener.local_addr()?);
         let file = token.file.with_file_name("page-url");
@@ -91,7 +99,7 @@ impl ClusterPage {
             authorization: format!("Bearer {}", token.text),
             client: Client::builder(TokioExecutor::new()).build_http(),
         };
-        let pages = page_router(Arc::new(parts), access);
+        let pages = page_router(Arc::new(parts), Live::of(jobs), access);
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
@@ -144,12 +152,13 @@ impl Parts {
     }
 
     async fn whole(&self, query: JobQuery) -> Value {
-        let JobQuery { search, phase, offset, limit } = whole_pages(&query);
+        let JobQuery { search, phase, offset, limit, job } = whole_pages(&query);
         let parameters = form_urlencoded::Serializer::new(String::new())
             .append_pair("search", &search)
             .append_pair("phase", &phase)
             .append_pair("offset", &offset.to_string())
             .append_pair("limit", &limit.to_string())
+            .append_pair("job", &job)
             .finish();
         let parts: Vec<Overview> = self.parts(&format!("/debug/overview?{parameters}")).await;
         serde_json::to_value(merge(parts, &query)).unwrap_or_default()

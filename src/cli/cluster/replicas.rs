@@ -33,6 +33,7 @@ const OWN_VARIABLES: &[&str] = &[
     "YARDMASTER_TLS_PRIVATE_KEY_FILE",
     "YARDMASTER_DEBUG_ACCESS",
     "YARDMASTER_DEBUG_TOKEN_FILE",
+    "YARDMASTER_PAGE_ACTIONS",
 ];
 
 /// The variable of `--trace-memory`.

@@ -6,7 +6,7 @@ mod companion;
 mod compose;
 mod create;
 mod cronjob;
-mod export;
+pub(super) mod export;
 mod follow;
 mod hold;
 mod kustomize;

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::index_map::IndexMap;
 use super::job::JobReport;
+use super::results;
 use super::waits::{Inquiry, Waiting};
 use crate::cli::failures::Failures;
 use crate::cli::job_name::not_found;
@@ -101,6 +102,7 @@ pub(super) async fn read(
             let Some(job) = found else { return Err(not_found(client, namespace, name).await) };
             let report = JobReport::of(&job, &ownership, time);
             let waiting = known(&report, inquiry.why(&job).await);
+            let report = JobReport { index_results: results::of(&job), ..report };
             jobs.push(
                 with_logs(client, with_pods(client, JobReport { waiting, ..report }).await?, None).await,
             );
@@ -234,7 +236,16 @@ mod tests {
         let mut failures = Failures::default();
         failures.record(&serde_json::from_value(failed).unwrap());
         let failures = Some(failures);
-        let waits = JobReport { waiting: Some(waiting), pods: Some(BTreeMap::new()), failures, ..complete };
+        let result = results::IndexResult {
+            indexes: "0".into(),
+            exit_code: None,
+            tries: 1,
+            created: None,
+            ended: None,
+        };
+        let index_results = Some(vec![result]);
+        let pods = Some(BTreeMap::new());
+        let waits = JobReport { waiting: Some(waiting), pods, index_results, failures, ..complete };
         let ownership = crate::cli::ownership::tests::big(time);
         let report = serde_json::to_value(Report { time, ownership, jobs: vec![waits] }).unwrap();
         let mut written = BTreeSet::new();

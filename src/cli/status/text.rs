@@ -29,6 +29,8 @@ pub(super) struct Layout {
     pub(super) one_namespace: bool,
     /// Show everything about the only Job instead of a table.
     pub(super) one_job: bool,
+    /// Show the results of its indexes, too.
+    pub(super) indexes: bool,
 }
 
 /// The Jobs, then the replicas. `jobs` are those of the report that may be shown, in their order.

@@ -15,6 +15,8 @@ pub(super) struct WireCondition<'a> {
     pub(super) kind: Text<'a>,
     #[serde(borrow)]
     pub(super) status: Text<'a>,
+    #[serde(borrow)]
+    pub(super) reason: Option<Text<'a>>,
     #[serde(deserialize_with = "lenient::time")]
     pub(super) last_transition_time: Option<Timestamp>,
 }
@@ -25,6 +27,7 @@ impl<'a> Message<'a> for WireCondition<'a> {
             1 => self.kind = value.text()?,
             2 => self.status = value.text()?,
             4 => self.last_transition_time = value.time()?,
+            5 => self.reason = value.set_text()?,
             _ => {}
         }
         Ok(())

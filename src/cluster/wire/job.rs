@@ -11,10 +11,13 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::meta::Meta;
 use super::observed_job::{ObservedJob, Unserved};
-use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
+use crate::job::index_results::IndexResults;
+use crate::job::names::{
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
+};
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
 use crate::job::spec::{Job, JobSpec};
@@ -22,11 +25,13 @@ use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
+/// Most bytes of the names of Jobs that have ended: as many as `after` and `after-any` can have.
+const LONGEST_MET: usize = 2 * 1_280;
+
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
 pub struct JobDecoder {
     interner: Interner,
-    own: SelfWriteCache,
     /// Leaves out the trace that a Job was created in.
     is_untraced: bool,
     /// Keeps every template, however long it is.
@@ -36,14 +41,9 @@ pub struct JobDecoder {
 }
 
 impl JobDecoder {
-    /// A decoder that decodes every object it is given.
+    /// A decoder without options of its own.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
-    pub fn knowing(self, own: SelfWriteCache) -> Self {
-        Self { own, ..self }
     }
 
     /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: only they
@@ -87,10 +87,6 @@ impl Decoder for JobDecoder {
         seen.may_have_pods().map_or(0, |job| job.status.list_bytes())
     }
 
-    fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        self.own.recall(event)
-    }
-
     fn observe(
         &self,
         WireJob { metadata: meta, spec, status }: WireJob<'_>,
@@ -104,13 +100,15 @@ impl Decoder for JobDecoder {
         let created = meta.created()?;
         let uncounted = status.uncounted();
         let job = spec.map(|spec| {
+            let options = self.options(&meta, &spec);
+            let results = meta.annotation(RESULTS_ANNOTATION).filter(|_| options.index_results);
             let mut job = Job {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 uid: uid.clone(),
                 created,
                 deleting: meta.deletion_timestamp.is_some(),
-                options: self.options(&meta, &spec),
+                options,
                 status: JobStatus {
                     names_used: number(&meta, NAMES_USED_ANNOTATION),
                     restarts: number(&meta, RESTARTS_ANNOTATION),
@@ -118,6 +116,11 @@ impl Decoder for JobDecoder {
                         .annotation(RUNNING_SINCE_ANNOTATION)
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
+                    results: results.map(|text| Arc::new(IndexResults::read(text))),
+                    after_met: meta
+                        .annotation(AFTER_MET_ANNOTATION)
+                        .filter(|names| names.len() <= LONGEST_MET)
+                        .map(Arc::from),
                     ..status.read()
                 },
                 spec: Arc::new(spec),

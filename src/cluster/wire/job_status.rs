@@ -90,6 +90,8 @@ impl WireJobStatus<'_> {
             names_used: 0,
             restarts: 0,
             running_since: None,
+            results: None,
+            after_met: None,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

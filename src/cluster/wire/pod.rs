@@ -19,6 +19,7 @@ use crate::job::names::{
     LINEAGE_ANNOTATION, PLACE_ANNOTATION, SHARD_LABEL,
 };
 use crate::job::pod::{BackoffRecord, Carried, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
+use crate::job::second::Second;
 use crate::job::selector::Selector;
 
 /// A pod as the API server shows it.
@@ -109,7 +110,8 @@ impl Decoder for PodDecoder {
 
     fn bytes(seen: &Box<ObservedPod>) -> usize {
         let outcome = seen.pod.outcome.as_ref().map_or(0, |outcome| outcome.bytes());
-        size_of::<ObservedPod>() + seen.pod.name.len() + seen.labels.bytes() + outcome
+        let lessons = seen.pod.carried.as_ref().map_or(0, |carried| carried.lessons.len());
+        size_of::<ObservedPod>() + seen.pod.name.len() + seen.labels.bytes() + outcome + lessons
     }
 
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
@@ -156,12 +158,20 @@ impl PodDecoder {
         let phase = Phase::from(status.phase.as_deref().unwrap_or_default());
         let deleting = meta.deletion_timestamp.is_some();
         let start = status.start(phase, &sidecars);
+        let silent_since = match phase {
+            Phase::Succeeded | Phase::Failed => None,
+            // This is when the grace period ends.
+            _ if deleting => meta.deletion_timestamp,
+            Phase::Running => status.node_unready_since(),
+            Phase::Pending | Phase::Unknown => None,
+        };
         Ok(Pod {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),
             version: meta.version_order(),
             created: created.into(),
             deleting,
+            forced: deleting && meta.deletion_grace_period_seconds == Some(0) && !phase.is_final(),
             tracked: meta.has_finalizer(&self.finalizer),
             applied: meta.is_applied(),
             // The decoder does not know the selector.
@@ -186,6 +196,7 @@ impl PodDecoder {
                 start.since.map_or(created, |since| since.max(created)).into()
             },
             stalled: start.stalled && !deleting && !spec.is_gated(),
+            silent_since: silent_since.map(Second::from),
             outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition()).then(|| {
                 let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
                 Box::new(status.outcome(node.map(|node| self.interner.get(node))))
@@ -211,9 +222,9 @@ fn parse_place(text: &str) -> Option<Place> {
 
 /// The facts in these annotations, and in the label of the attempt: a webhook may drop one and keep the other.
 fn carried(backoff: Option<&str>, lineage: Option<&str>, attempt: Option<&str>) -> Option<Box<Carried>> {
-    let mut lineage = lineage.map(Lineage::read).unwrap_or_default();
-    lineage.attempt = lineage.attempt.max(attempt.map_or(0, Lineage::read_attempt));
-    let carried = Carried { backoff: backoff.and_then(parse_backoff), lineage };
+    let lessons = lineage.map_or("", Lineage::kept);
+    let attempt = Lineage::attempt_of(lessons).max(attempt.map_or(0, Lineage::read_attempt));
+    let carried = Carried { backoff: backoff.and_then(parse_backoff), attempt, lessons: lessons.into() };
     (carried != Carried::default()).then(|| carried.into())
 }
 

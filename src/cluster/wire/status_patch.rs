@@ -9,7 +9,10 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
-use crate::job::names::{NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RUNNING_SINCE_ANNOTATION};
+use crate::job::names::{
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
+};
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
 /// A strategic merge patch of a Job's `/status` that turns `old` into `new`. It has the changed members,
@@ -41,10 +44,13 @@ fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static st
             (NAMES_USED_ANNOTATION, number(status.names_used)),
             (RESTARTS_ANNOTATION, number(status.restarts)),
             (RUNNING_SINCE_ANNOTATION, since),
+            (RESULTS_ANNOTATION, status.results.as_ref().map(|results| results.to_string())),
+            (AFTER_MET_ANNOTATION, status.after_met.as_deref().map(str::to_owned)),
         ]
     };
-    if (old.names_used, old.restarts, old.running_since) == (new.names_used, new.restarts, new.running_since)
-    {
+    let numbers = |status: &JobStatus| (status.names_used, status.restarts, status.running_since);
+    let texts_are_equal = old.results == new.results && old.after_met == new.after_met;
+    if numbers(old) == numbers(new) && texts_are_equal {
         return BTreeMap::new();
     }
     let pairs = written(old).into_iter().zip(written(new));

@@ -36,7 +36,7 @@ impl JobOption for AvoidNode {
     }
 
     fn needs(options: &Options) -> Needs {
-        Needs { lineage: options.avoid_node.is_some(), ..Needs::default() }
+        Needs { failed_nodes: options.avoid_node.is_some(), ..Needs::default() }
     }
 
     fn overlay(options: &Options, facts: &PodFacts<'_>, overlay: &mut Overlay) {

@@ -6,12 +6,16 @@
 //! The rules that follow an option are where the other rules are: they read [`Options`].
 
 pub mod admission;
+mod after;
 mod avoid_node;
 mod backoff;
 mod deadlines;
 mod defaults;
 mod failed_pods_limit;
 pub mod form;
+mod index_results;
+mod lost_node;
+mod max_finished_pods;
 mod needs;
 mod out_of_memory;
 mod propagate_trace;
@@ -29,6 +33,7 @@ use super::lineage::Lineage;
 use super::memory::MemoryAmount;
 use super::names;
 use super::overlay::Overlay;
+pub use after::Predecessors;
 pub use avoid_node::Avoidance;
 pub use backoff::PodBackoff;
 pub use defaults::{DefaultError, DefaultOption};
@@ -52,6 +57,12 @@ pub struct Options {
     pub failed_pods_limit: Option<u32>,
     /// Succeeded pods of a running Indexed Job are deleted once they are counted.
     pub prune_succeeded: bool,
+    /// How long after their end they are.
+    pub prune_after: Option<Duration>,
+    /// How many ended pods are kept; older ones are deleted once counted.
+    pub max_finished_pods: Option<u32>,
+    /// The Job says how each index has ended.
+    pub index_results: bool,
     /// The containers learn the trace of the Job.
     pub propagate_trace: bool,
     /// How long a pod may wait to start.
@@ -62,6 +73,8 @@ pub struct Options {
     pub run_deadline: Option<Duration>,
     /// How long before the end of a run its pods get a signal.
     pub signal_before: Option<Duration>,
+    /// How long the node of a pod may be silent.
+    pub lost_node_timeout: Option<Duration>,
     /// Whether a retry avoids the nodes of failures, how many, and for how long.
     pub avoid_node: Option<Avoidance>,
     /// How many nodes are avoided at once.
@@ -84,6 +97,8 @@ pub struct Options {
     pub restart_keep_succeeded: bool,
     /// A condition says why the Job does not go on.
     pub waiting_condition: bool,
+    /// The Jobs that have to end before this one begins.
+    pub after: Option<Arc<Predecessors>>,
     /// The trace that the Job was created in.
     pub caller: Option<TraceCaller>,
     /// Annotations with invalid values, in the order of [`TABLE`], and then those that the Job may not have.
@@ -191,7 +206,7 @@ impl JobOptions {
 impl Options {
     /// Whether pods may have to be deleted after they have been counted.
     pub fn deletes_counted_pods(&self) -> bool {
-        self.failed_pods_limit.is_some() || self.prune_succeeded
+        self.failed_pods_limit.is_some() || self.prune_succeeded || self.max_finished_pods.is_some()
     }
 }
 

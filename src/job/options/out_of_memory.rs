@@ -27,7 +27,7 @@ impl JobOption for MemoryFactor {
     }
 
     fn needs(options: &Options) -> Needs {
-        Needs { lineage: options.memory_factor.is_some(), ..Needs::default() }
+        Needs { memory: options.memory_factor.is_some(), ..Needs::default() }
     }
 
     fn overlay(options: &Options, facts: &PodFacts<'_>, overlay: &mut Overlay) {
@@ -36,11 +36,14 @@ impl JobOption for MemoryFactor {
         for raise in &lineage.raises {
             let asked =
                 facts.template.map(|template| template.memory_of(&raise.container)).unwrap_or_default();
+            // No container may ask for more than its pod.
+            let most = asked.pod_limit.map_or(most, |limit| most.min(limit));
             let raised = |memory: MemoryAmount| memory.raised(factor, raise.times, most);
             let limit = asked.limit.map(raised);
             let request =
                 asked.request.map(raised).map(|request| limit.map_or(request, |limit| request.min(limit)));
-            let request = request.filter(|_| !is(Mutant::OnlyLimitsRaised));
+            // The requests of all containers are bounded together then, so this one stays.
+            let request = request.filter(|_| asked.pod_request.is_none() && !is(Mutant::OnlyLimitsRaised));
             let lists = [(ResourceList::Limits, limit), (ResourceList::Requests, request)];
             overlay.quantities.extend(lists.into_iter().filter_map(|(list, memory)| {
                 let (container, amount) = (raise.container.clone(), memory?.to_string().into());

@@ -1,7 +1,9 @@
-//! `prune-succeeded`: succeeded pods are deleted once they are counted. The rule is in
+//! `prune-succeeded` and `prune-after`: succeeded pods are deleted once they are counted. The rule is in
 //! [`retention`](crate::job::retention).
 
-use super::form::{FLAG, Form};
+use std::time::Duration;
+
+use super::form::{DURATION, FLAG, Form};
 use super::{JobOption, Needs, Options};
 
 /// `yardmaster.dev/prune-succeeded`.
@@ -21,5 +23,21 @@ impl JobOption for PruneSucceeded {
 
     fn needs(options: &Options) -> Needs {
         Needs { counted_successes: options.prune_succeeded, ..Needs::default() }
+    }
+}
+
+/// `yardmaster.dev/prune-after`.
+pub(super) struct PruneAfter;
+
+impl JobOption for PruneAfter {
+    const NAME: &'static str = "prune-after";
+    type Value = Duration;
+    const FORM: Form<Duration> = DURATION;
+    const EFFECT: &'static str =
+        "how long after its end `prune-succeeded` deletes a pod, so that there is time to read its logs";
+    const WITHOUT: &'static str = "it does so at once";
+
+    fn set(options: &mut Options, time: Duration) {
+        options.prune_after = Some(time);
     }
 }

@@ -23,7 +23,7 @@ impl JobOption for RestartTogether {
     }
 
     fn needs(options: &Options) -> Needs {
-        Needs { lineage: options.restart_together, ..Needs::default() }
+        Needs { attempts: options.restart_together, ..Needs::default() }
     }
 
     fn overlay(options: &Options, facts: &PodFacts<'_>, overlay: &mut Overlay) {

@@ -2,8 +2,8 @@
 
 use super::form::Form;
 use super::{
-    Needs, Options, avoid_node, backoff, deadlines, failed_pods_limit, out_of_memory, propagate_trace,
-    prune_succeeded, restart, waiting_condition,
+    Needs, Options, after, avoid_node, backoff, deadlines, failed_pods_limit, index_results, lost_node,
+    max_finished_pods, out_of_memory, propagate_trace, prune_succeeded, restart, waiting_condition,
 };
 use crate::job::lineage::Lineage;
 use crate::job::overlay::Overlay;
@@ -74,11 +74,15 @@ pub const TABLE: &[Row] = &[
     Row::of::<backoff::MaxBackoff>(),
     Row::of::<failed_pods_limit::FailedPodsLimit>(),
     Row::of::<prune_succeeded::PruneSucceeded>(),
+    Row::of::<prune_succeeded::PruneAfter>(),
+    Row::of::<max_finished_pods::FinishedPodsLimit>(),
+    Row::of::<index_results::KeepResults>(),
     Row::of::<propagate_trace::PropagateTrace>(),
     Row::of::<deadlines::StartDeadline>(),
     Row::of::<deadlines::PodRunDeadline>(),
     Row::of::<deadlines::RunDeadline>(),
     Row::of::<deadlines::SignalBefore>(),
+    Row::of::<lost_node::LostNodeTimeout>(),
     Row::of::<avoid_node::AvoidNode>(),
     Row::of::<avoid_node::NodesMax>(),
     Row::of::<avoid_node::AvoidFor>(),
@@ -89,6 +93,8 @@ pub const TABLE: &[Row] = &[
     Row::of::<restart::RestartTogether>(),
     Row::of::<restart::RestartLimit>(),
     Row::of::<restart::KeepSucceeded>(),
+    Row::of::<after::After>(),
+    Row::of::<after::AfterAny>(),
     Row::of::<waiting_condition::WaitingCondition>(),
 ];
 

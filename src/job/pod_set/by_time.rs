@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::PodSet;
-use super::entry::Entry;
+use super::entry::{Entry, PendingRequest};
 use super::slots::Slot;
 use crate::job::options::Needs;
 use crate::job::pod::{Phase, Pod};
@@ -33,8 +33,12 @@ impl ByTime {
 pub(super) struct Times {
     stalled: ByTime,
     running: ByTime,
+    /// Pods whose nodes may be lost, those that are being deleted included.
+    silent: ByTime,
     /// When the first pod began to run, gone ones included.
     first_run: Option<Second>,
+    /// The Job is suspended: runs that go on until their pods are removed do not count.
+    rests: bool,
 }
 
 impl Times {
@@ -54,7 +58,10 @@ impl Times {
         let runs = entry.pod.phase == Phase::Running && !entry.pod.stalled;
         self.stalled.set(slot, since.filter(|_| entry.pod.stalled));
         self.running.set(slot, since.filter(|_| runs));
-        if let Some(since) = since.filter(|_| runs) {
+        let is_asked = entry.gone || entry.pod.forced || entry.flight != PendingRequest::None;
+        let silent_since = entry.pod.silent_since.filter(|_| entry.pod.selected && !is_asked);
+        self.silent.set(slot, silent_since);
+        if let Some(since) = since.filter(|_| runs && !self.rests) {
             self.first_run = Some(self.first_run.map_or(since, |first| first.min(since)));
         }
     }
@@ -63,6 +70,7 @@ impl Times {
     pub(super) fn forget(&mut self, slot: Slot) {
         self.stalled.set(slot, None);
         self.running.set(slot, None);
+        self.silent.set(slot, None);
     }
 }
 
@@ -82,13 +90,26 @@ impl PodSet {
         self.in_order(|times| &times.running)
     }
 
+    /// Pods whose nodes may be lost, those first that have been silent for longest. Pods that are deleted by force are not
+    /// among them. Empty unless the Job has a deadline.
+    pub fn silent(&self) -> impl Iterator<Item = &Pod> + Clone {
+        self.in_order(|times| &times.silent)
+    }
+
     /// When the first pod began to run, as far as the set has seen. Nothing unless the Job has a deadline.
     pub fn first_run(&self) -> Option<Second> {
         self.times.as_ref()?.first_run
     }
 
-    /// Forgets when the first pod began to run: the Job is suspended, and begins again.
-    pub(super) fn forget_runs(&mut self) {
-        self.times.iter_mut().for_each(|times| times.first_run = None);
+    /// Follows whether the Job is suspended. That ends its run: the next one begins with the first pod that runs when the Job is
+    /// resumed, or later.
+    pub(super) fn follow_runs(&mut self, rests: bool) {
+        let Some(times) = &mut self.times else { return };
+        if rests {
+            times.first_run = None;
+        } else if times.rests {
+            times.first_run = times.running.pods.first().map(|(since, _)| *since);
+        }
+        times.rests = rests;
     }
 }

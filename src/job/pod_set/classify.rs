@@ -83,7 +83,7 @@ pub(super) enum PodStage {
     Terminating,
     /// Being deleted and not ended; its place stays occupied meanwhile.
     Leaving,
-    /// Succeeded or failed.
+    /// Succeeded or failed, or given up with its node.
     Ended,
 }
 
@@ -356,7 +356,8 @@ fn failure(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -
 
 fn stage(entry: &Entry, spec: &JobSpec) -> PodStage {
     let (removes, ready) = (entry.flight.removes(), entry.pod.ready_since.is_some());
-    if entry.pod.phase.is_final() {
+    // The object of a pod that is deleted by force says nothing more of its containers.
+    if entry.pod.phase.is_final() || entry.pod.forced {
         PodStage::Ended
     } else if entry.pod.deleting {
         if spec.replace_only_failed || removes { PodStage::Leaving } else { PodStage::Terminating }

@@ -16,11 +16,13 @@ pub struct CountedPod {
     pub uid: Uid,
     /// `metadata.name`.
     pub name: Box<str>,
+    /// When it ended.
+    pub finished: Second,
+    /// It has failed.
+    pub failed: bool,
     version: u64,
-    finished: Second,
     index: Option<u32>,
     pub(super) place: Option<Place>,
-    failed: bool,
     /// Its deletion has been sent and not been answered.
     leaving: bool,
 }
@@ -34,8 +36,8 @@ pub(super) struct CountedPods {
     leaving: usize,
     /// Failed pods that are not leaving, oldest first.
     failed: BTreeSet<(Second, Uid)>,
-    /// Succeeded pods at an index that are not leaving.
-    succeeded: BTreeSet<(u32, Uid)>,
+    /// Succeeded pods that are not leaving, oldest first.
+    succeeded: BTreeSet<(Second, Uid)>,
 }
 
 impl CountedPods {
@@ -138,19 +140,18 @@ impl CountedPods {
     fn link(&mut self, pod: &CountedPod) {
         if pod.leaving {
             self.leaving += 1;
-        } else if pod.failed {
-            self.failed.insert((pod.finished, pod.uid.clone()));
-        } else if let Some(index) = pod.index {
-            self.succeeded.insert((index, pod.uid.clone()));
+        } else {
+            self.by_end(pod.failed).insert((pod.finished, pod.uid.clone()));
         }
     }
 
     fn unlink(&mut self, pod: &CountedPod) {
         self.leaving -= usize::from(pod.leaving);
-        self.failed.remove(&(pod.finished, pod.uid.clone()));
-        if let Some(index) = pod.index {
-            self.succeeded.remove(&(index, pod.uid.clone()));
-        }
+        self.by_end(pod.failed).remove(&(pod.finished, pod.uid.clone()));
+    }
+
+    fn by_end(&mut self, failed: bool) -> &mut BTreeSet<(Second, Uid)> {
+        if failed { &mut self.failed } else { &mut self.succeeded }
     }
 
     /// Whether the pod's deletion has been sent and not been answered.
@@ -170,13 +171,38 @@ impl CountedPods {
         ledger: &'a Ledger,
     ) -> impl Iterator<Item = &'a CountedPod> {
         let surplus = self.failed.len().saturating_sub(limit);
-        let oldest = self.failed.iter().take(surplus).map(|(_, uid)| uid);
-        oldest.filter(|uid| !ledger.records(uid)).filter_map(|uid| self.pods.get(uid))
+        self.counted(self.failed.iter().take(surplus), ledger)
     }
 
-    /// Succeeded pods whose index the status counts.
+    /// Succeeded pods at an index that the status counts, oldest first.
     pub(super) fn succeeded<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = &'a CountedPod> {
-        let counted = self.succeeded.iter().filter(|(index, _)| ledger.completed_indexes.contains(*index));
-        counted.filter(|(_, uid)| !ledger.records(uid)).filter_map(|(_, uid)| self.pods.get(uid))
+        let is_complete = |index: u32| ledger.completed_indexes.contains(index);
+        let counted = self.counted(self.succeeded.iter(), ledger);
+        counted.filter(move |pod| pod.index.is_some_and(is_complete))
+    }
+
+    /// All pods but the newest `limit`, oldest first, without those that the status lists as uncounted.
+    pub(super) fn surplus<'a>(
+        &'a self,
+        limit: usize,
+        ledger: &'a Ledger,
+    ) -> impl Iterator<Item = &'a CountedPod> {
+        let surplus = (self.failed.len() + self.succeeded.len()).saturating_sub(limit);
+        let (mut failed, mut succeeded) = (self.failed.iter().peekable(), self.succeeded.iter().peekable());
+        let oldest = std::iter::from_fn(move || match (failed.peek(), succeeded.peek()) {
+            (Some(one), Some(other)) if one > other => succeeded.next(),
+            (Some(_), _) => failed.next(),
+            (None, _) => succeeded.next(),
+        });
+        self.counted(oldest.take(surplus), ledger)
+    }
+
+    /// Those of these pods that the status does not list as uncounted.
+    fn counted<'a>(
+        &'a self,
+        pods: impl Iterator<Item = &'a (Second, Uid)>,
+        ledger: &'a Ledger,
+    ) -> impl Iterator<Item = &'a CountedPod> {
+        pods.map(|(_, uid)| uid).filter(|uid| !ledger.records(uid)).filter_map(|uid| self.pods.get(uid))
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::by_time::Times;
+use super::exit_codes::ExitCodes;
 use super::ledger::Ledger;
 use super::lineages::Lineages;
 use super::queues::Queues;
@@ -38,14 +39,12 @@ impl PodSet {
             self.rebuild(job);
         }
         match &mut self.lineages {
-            Some(lineages) if needs.lineage => lineages.follow(job),
+            Some(lineages) if needs.lineage() => lineages.follow(job),
             lineages => *lineages = Lineages::of(job),
         }
         self.follow_attempt();
         self.follow_names(job);
-        if job.spec.suspend {
-            self.forget_runs();
-        }
+        self.follow_runs(job.spec.suspend);
         if ends {
             self.drop_job_failures();
         }
@@ -70,6 +69,8 @@ impl PodSet {
         self.held.clear();
         let first_run = self.first_run();
         self.times = Times::needed(self.needs).map(|times| Box::new(times.since(first_run)));
+        let known = self.exit_codes.take();
+        self.exit_codes = ExitCodes::needed(self.needs).map(|none| known.unwrap_or(none));
         self.pods.values_mut().for_each(|entry| entry.tags = None);
         self.init_places();
         self.relink_all();

@@ -41,7 +41,7 @@ pub(super) struct CurrentAttempt {
 impl Lineages {
     /// The lessons in the status of a Job; `None` if its options ask for nothing.
     pub(super) fn of(job: &Job) -> Option<Box<Self>> {
-        let asked = job.options.needs().lineage;
+        let asked = job.options.needs().lineage();
         asked.then(|| {
             let (options, attempt) = (job.options.clone(), job.status.restarts);
             Self { options, places: BTreeMap::new(), attempt }.into()
@@ -61,7 +61,7 @@ impl Lineages {
             Completion::Count(_) | Completion::WorkQueue => Some(0),
         };
         let Some(place) = place.filter(|_| pod.selected) else { return };
-        let mut taught = pod.lineage().cloned().unwrap_or_default();
+        let mut taught = pod.lineage();
         let action = policy_action(pod, spec);
         if has_failed(pod, spec) && action != Some(PodFailureAction::Ignore) {
             let is_retried =
@@ -76,7 +76,7 @@ impl Lineages {
     }
 
     fn add_failure(&self, pod: &Pod, taught: &mut Lineage, is_retried: bool) {
-        let outcome = pod.outcome.as_deref();
+        let (outcome, carried) = (pod.outcome.as_deref(), pod.lineage());
         if self.options.avoid_node.is_some()
             && let Some(node) = outcome.and_then(|outcome| outcome.node.clone())
         {
@@ -87,8 +87,7 @@ impl Lineages {
                 .into_iter()
                 .flat_map(|outcome| outcome.containers.iter().chain(&outcome.init_containers));
             for exit in exits.filter(|exit| rule.raises(exit)) {
-                let times =
-                    pod.lineage().map_or(0, |lineage| lineage.raises_of(&exit.name)).saturating_add(1);
+                let times = carried.raises_of(&exit.name).saturating_add(1);
                 Raise::new(&exit.name, times).into_iter().for_each(|raise| taught.add_raise(raise));
             }
         }
@@ -203,7 +202,7 @@ mod tests {
         for index in 0..10_000 {
             let lineage = Lineage::read("nodes=n@5");
             let pod = but(at_index(&index.to_string(), index, 0), |pod| {
-                pod.carried = Some(Box::new(Carried { backoff: None, lineage }));
+                pod.carried = Some(Box::new(Carried::of(None, &lineage)));
             });
             let uid = pod.uid.clone();
             assert!(set.observe(pod, Source::Watch));

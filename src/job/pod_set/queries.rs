@@ -241,11 +241,6 @@ impl PodSet {
         self.queues.tracked
     }
 
-    /// Whether `status.uncountedTerminatedPods` lists the pod.
-    pub fn is_listed(&self, uid: &Uid) -> bool {
-        self.ledger.records(uid)
-    }
-
     /// Whether a complete list of `version` lacks pods that, as far as is known, still have the tracking
     /// finalizer: such a pod cannot end.
     pub fn lacks_tracked(&self, listed: &UidSet, version: u64) -> bool {
@@ -304,7 +299,12 @@ impl PodSet {
         self.counted.surplus_failed(limit, &self.ledger).filter(|pod| self.may_go(pod))
     }
 
-    /// Counted succeeded pods. Empty unless the Job is an Indexed one that wants them deleted.
+    /// Counted pods, oldest first, without the newest `limit`. Empty unless the Job limits them.
+    pub fn surplus_finished(&self, limit: usize) -> impl Iterator<Item = &CountedPod> {
+        self.counted.surplus(limit, &self.ledger).filter(|pod| self.may_go(pod))
+    }
+
+    /// Counted succeeded pods at complete indexes, oldest first. Empty unless the Job wants such pods deleted.
     pub fn counted_successes(&self) -> impl Iterator<Item = &CountedPod> {
         self.counted.succeeded(&self.ledger).filter(|pod| self.may_go(pod))
     }

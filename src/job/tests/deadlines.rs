@@ -106,3 +106,20 @@ fn pods_of_a_job_that_has_run_too_long_have_until_the_deadline() {
         assert_eq!(late(&reconcile(&state, at(ends_at))), [("a".to_owned(), grace)], "{before}");
     }
 }
+
+/// Pods run on until their removal is sent, and may change meanwhile.
+#[test]
+fn pods_of_a_suspended_job_begin_no_run() {
+    let job = with_options(&[("yardmaster.dev/run-deadline", "100s")]);
+    let mut state = state(job.clone(), [running_since("a", 500)]);
+    state.observe_job(with(job.clone(), |spec| spec.suspend = true));
+    state.observe_pod(but(running_since("a", 500), |pod| (pod.version, pod.restarts) = (9, 1)), at(510));
+    assert_eq!(state.pods.first_run(), None);
+    state.pod_vanished(&"a".into());
+    state.observe_job(job.clone());
+    assert_eq!((state.pods.first_run(), end_reason(&state, 601)), (None, None));
+    let mut resumed =
+        super::fixture::state(with(job.clone(), |spec| spec.suspend = true), [running_since("a", 500)]);
+    resumed.observe_job(job);
+    assert_eq!(resumed.pods.first_run(), Some(at(500).into()), "it has run on");
+}

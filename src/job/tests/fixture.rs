@@ -85,6 +85,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         version: 1,
         created: at(0).into(),
         deleting: false,
+        forced: false,
         tracked: true,
         applied: false,
         selected: true,
@@ -99,6 +100,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         max_restarts: MaxRestarts::default(),
         finished: at(0).into(),
         stalled: false,
+        silent_since: None,
         outcome: None,
     }
 }

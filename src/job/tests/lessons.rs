@@ -32,7 +32,7 @@ fn failed(pod: Pod, node: &str, second: i64, exit_code: i32) -> Pod {
 
 fn carrying(pod: Pod, lineage: &str) -> Pod {
     let lineage = Lineage::read(lineage);
-    but(pod, |pod| pod.carried = Some(Box::new(Carried { backoff: None, lineage })))
+    but(pod, |pod| pod.carried = Some(Box::new(Carried::of(None, &lineage))))
 }
 
 /// The first pod that is created a while later.
@@ -187,4 +187,46 @@ fn a_deadline_set_late_applies_to_pods_that_wait() {
     let mut state = state(with_options(Completion::Count(1), &[]), [waiting]);
     state.observe_job(with_options(Completion::Count(1), &[("start-deadline", "1m")]));
     assert_eq!(reconcile(&state, at(170)).deletes.len(), 1);
+}
+
+/// The shard shows all pods again to a Job whose options need more of them.
+#[test]
+fn an_option_that_is_added_to_another_learns_from_pods_that_were_there_before() {
+    let count = Completion::Indexed(1);
+    let before = with_options(count, &[AVOID]);
+    let memory = with_options(count, &[AVOID, ("oom-memory-factor", "2")]);
+    let restarts = with_options(count, &[AVOID, ("restart-together", "true")]);
+    for (after, expected) in
+        [(memory, "nodes=node-a@150 memory=main:1"), (restarts, "attempt=1 nodes=node-a@150")]
+    {
+        assert!(after.options.needs().exceeds(before.options.needs()));
+        let pod = failed(at_index("a", 0, 0), "node-a", 150, 137);
+        let mut state = state(before.clone(), [pod.clone()]);
+        assert_eq!(lineage(&next(&state, 300)), "nodes=node-a@150");
+        state.observe_job(after);
+        state.observe_pod(pod, at(300));
+        assert_eq!(lineage(&next(&state, 300)), expected);
+    }
+}
+
+#[test]
+fn a_limit_of_the_whole_pod_bounds_those_of_its_containers() {
+    for (of_pod, expected) in [
+        (r#""resources":{"limits":{"memory":"96Mi"}},"#, &["limits 96Mi", "requests 96Mi"][..]),
+        (r#""resources":{"limits":{"memory":"96Mi"},"requests":{"memory":"80Mi"}},"#, &["limits 96Mi"]),
+        ("", &["limits 128Mi", "requests 128Mi"]),
+    ] {
+        let resources = r#"{"limits":{"memory":"64Mi"},"requests":{"memory":"64Mi"}}"#;
+        let text =
+            format!(r#"{{"spec":{{{of_pod}"containers":[{{"name":"main","resources":{resources}}}]}}}}"#);
+        let template = PodTemplate::new(&RawValue::from_string(text).unwrap());
+        let options = with_options(Completion::Indexed(1), &[("oom-memory-factor", "2")]).options;
+        let lineage = Lineage::read("memory=main:1");
+        let facts = PodFacts { template: Some(&template), lineage: Some(&lineage), ..PodFacts::default() };
+        let overlay = options.overlay(&facts).unwrap();
+        let list = |list| if list == ResourceList::Limits { "limits" } else { "requests" };
+        let quantities =
+            overlay.quantities.iter().map(|quantity| format!("{} {}", list(quantity.list), quantity.amount));
+        assert_eq!(quantities.collect::<Vec<_>>(), expected, "{of_pod}");
+    }
 }

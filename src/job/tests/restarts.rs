@@ -27,7 +27,7 @@ fn together(options: &[(&str, &str)]) -> Job {
 
 fn of_attempt(pod: Pod, attempt: u32) -> Pod {
     let lineage = Lineage { attempt, ..Lineage::default() };
-    but(pod, |pod| pod.carried = Some(Box::new(Carried { backoff: None, lineage })))
+    but(pod, |pod| pod.carried = Some(Box::new(Carried::of(None, &lineage))))
 }
 
 /// The pods of an attempt at the three indexes. The first has ended at second 150.
@@ -188,7 +188,7 @@ fn restarts_in_a_row_wait_longer_and_longer() {
             but(pod, |pod| {
                 let lineage = Lineage { attempt: before, ..Lineage::default() };
                 let backoff = (before > 0).then(|| failures(before));
-                pod.carried = Some(Box::new(Carried { backoff, lineage }));
+                pod.carried = Some(Box::new(Carried::of(backoff, &lineage)));
             })
         };
         let [first, second, third] = pods(before, Some(Phase::Failed)).map(carried);

@@ -300,3 +300,59 @@ fn a_pod_that_was_counted_before_it_ended_is_known_as_counted() {
     state.observe_job(failed);
     assert_eq!(uids(&deleted(&state, 40)), ["r"]);
 }
+
+#[test]
+fn a_succeeded_pod_stays_for_a_while_if_the_job_says_so() {
+    let mut job = pruning(Completion::Indexed(3));
+    job.options.prune_after = Some(Duration::from_secs(60));
+    job.status.completed_indexes.extend([0, 1]);
+    let pods = [("a", 0, 100), ("b", 1, 130), ("c", 2, 100)];
+    let pods = pods.map(|(uid, index, second)| {
+        but(ended(at_index(uid, index, 0), Phase::Succeeded, second), |pod| pod.tracked = false)
+    });
+    let state = state(job, pods);
+    for (second, expected, wakes) in
+        [(159, &[][..], Some(160)), (160, &["a"], Some(190)), (190, &["a", "b"], None)]
+    {
+        assert_eq!(uids(&deleted(&state, second)), expected, "{second}");
+        let wake_at = reconcile(&state, at(second)).wake_at;
+        assert!(wakes.is_none_or(|second| wake_at.is_some_and(|by| by <= at(second))), "{wake_at:?}");
+    }
+}
+
+fn with_limit(completion: Completion, limit: u32) -> Job {
+    let mut job = job(completion, 1);
+    job.options.max_finished_pods = Some(limit);
+    job
+}
+
+#[test]
+fn the_newest_finished_pods_stay_whether_they_have_failed_or_succeeded() {
+    let pods = || {
+        let all = [("a", Phase::Failed, 10), ("b", Phase::Succeeded, 20), ("c", Phase::Failed, 30)];
+        all.map(|(uid, phase, second)| counted(uid, phase, second)).into_iter().chain([running("r")])
+    };
+    for completion in [Completion::Count(5), Completion::WorkQueue] {
+        for (limit, expected) in [(0, &["a", "b", "c"][..]), (1, &["a", "b"]), (2, &["a"]), (3, &[])] {
+            let state = state(with_limit(completion, limit), pods());
+            assert_eq!(uids(&deleted(&state, 1000)), expected, "{completion:?} {limit}");
+        }
+    }
+    let mut both = with_limit(Completion::Count(5), 1);
+    both.options.failed_pods_limit = Some(0);
+    assert_eq!(uids(&deleted(&state(both, pods()), 1000)), ["a", "c", "b"], "each is deleted once");
+    let mut over = with_limit(Completion::Count(1), 1);
+    finish(&mut over);
+    assert_eq!(uids(&deleted(&state(over, pods()), 1000)), ["a", "b"], "the Job has ended");
+}
+
+#[test]
+fn a_finished_pod_stays_until_it_is_counted_and_while_a_new_owner_needs_it() {
+    let mut recorded = with_limit(Completion::Count(5), 0);
+    recorded.status.uncounted = Some(Uncounted { succeeded: vec!["b".into()], ..Uncounted::default() });
+    let pods = [counted("a", Phase::Succeeded, 10), counted("b", Phase::Succeeded, 20), running("r")];
+    assert_eq!(uids(&deleted(&state(recorded, pods), 1000)), ["a"]);
+    let waits = state(with_limit(Completion::Count(5), 0), failed(&[("a", 990), ("b", 1000)]));
+    assert_eq!(reconcile(&waits, at(1001)).waiting, Some(Wait::PodBackoff(at(1020))));
+    assert_eq!(uids(&deleted(&waits, 1001)), ["a"], "the newest tells how long to wait");
+}

@@ -6,7 +6,7 @@ use crate::job::plan::Plan;
 use crate::job::pod::{Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::JobState;
+use crate::job::state::{Changed, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 
 fn telling(pods: impl IntoIterator<Item = Pod>) -> JobState {
@@ -59,4 +59,21 @@ fn the_condition_does_not_change_again_soon() {
     state.observe_pod(running("d"), at(220));
     assert_eq!(shown(&mut state, 221), waits, "it was shown five seconds ago");
     assert_eq!(shown(&mut state, 247), Some((ConditionStatus::False, "NotWaiting".to_owned())));
+}
+
+#[test]
+fn a_job_that_has_ended_waits_for_nothing() {
+    let mut state =
+        telling([ended(running("a"), Phase::Failed, 200), ended(running("b"), Phase::Failed, 200)]);
+    let waits = Some((ConditionStatus::True, "PodBackoff".to_owned()));
+    assert_eq!([200, 211].map(|second| shown(&mut state, second)), [None, waits]);
+    state.observe_pod(ended(running("c"), Phase::Succeeded, 212), at(212));
+    let over = Some((ConditionStatus::False, "NotWaiting".to_owned()));
+    for second in [213, 214, 215, 216] {
+        let plan = reconcile(&state, at(second));
+        plan.releases.iter().for_each(|pod| state.changed(&pod.uid, Changed::Released, at(second)));
+        shown(&mut state, second);
+    }
+    assert!(state.job.status.finished().is_some(), "{:?}", state.job.status);
+    assert_eq!(shown(&mut state, 220), over);
 }

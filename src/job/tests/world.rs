@@ -210,7 +210,7 @@ impl World {
             pod.place = Some(new.place);
             pod.index_failures = new.index_failures.unwrap_or_default();
             let lineage = new.lineage.as_deref().cloned().unwrap_or_default();
-            pod.carried = Some(Box::new(Carried { backoff: new.backoff, lineage }));
+            pod.carried = Some(Box::new(Carried::of(new.backoff, &lineage)));
         }));
         self.check_active(new.place, indexed);
         self.check_attempt(&made);

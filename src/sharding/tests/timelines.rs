@@ -4,7 +4,6 @@
 use super::story::{Net, Story};
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Claim, Holder};
-use crate::sharding::lifecycle::ShardState;
 
 const NOTHING: [&str; 0] = [];
 
@@ -17,21 +16,6 @@ fn the_first_replica_claims_all_shards() {
         ["0.0 a claims 0@1", "0.0 a claims 1@1", "0.0 a starts 0@1", "0.0 a starts 1@1"]
     );
     assert_eq!(story.states(a), "active active");
-}
-
-#[test]
-fn a_replica_that_is_reborn_knows_nothing_and_is_another_session() {
-    let (mut story, a, _) = Story::pair();
-    let before = story.of(a).holder();
-    assert_ne!(story.of(a).claims().count(), 0);
-    let mut reborn = story.of(a).reborn();
-    assert_eq!(reborn.holder().identity, before.identity);
-    assert_ne!(reborn.holder().session, before.session);
-    assert_eq!((reborn.acts_until(), reborn.heartbeat_version("b")), (None, 0));
-    assert!(reborn.states().all(|(_, state, epoch)| state == ShardState::Free && epoch == 0));
-    let now = story.now;
-    assert_eq!(reborn.claims().count(), 0);
-    assert!(reborn.decide(now, |_| 0).0.is_empty(), "it has not listed the Leases yet");
 }
 
 #[test]

@@ -368,6 +368,16 @@ impl<'a> WireStatus<'a> {
         StartProgress { stalled: false, since: self.start_time.or_else(first_start) }
     }
 
+    /// Since when the node of a running pod is not ready. The node controller takes the pod's condition Ready away, and leaves
+    /// all else as the kubelet has written it. A kubelet gives a reason, and takes ContainersReady away as well.
+    pub(super) fn node_unready_since(&self) -> Option<Timestamp> {
+        let condition = |kind: &str| self.conditions().find(|c| *c.kind == *kind);
+        let ready = condition("Ready").filter(|ready| *ready.status == *"False")?;
+        let has_reason = ready.reason.as_deref().is_some_and(|reason| !reason.is_empty());
+        let runs = condition("ContainersReady").is_some_and(|containers| *containers.status == *"True");
+        ready.last_transition_time.filter(|_| runs && !has_reason)
+    }
+
     /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars
     /// that have all finished are enough.
     pub(super) fn containers_finished(&self, sidecars: &Sidecars<'_>) -> Option<Timestamp> {

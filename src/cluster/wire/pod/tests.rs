@@ -128,6 +128,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             version: 42,
             created: at("2026-01-01T00:00:00Z").into(),
             deleting: false,
+            forced: false,
             tracked: true,
             applied: false,
             selected: true,
@@ -136,7 +137,8 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             index_failures: IndexFailures::default(),
             carried: Some(Box::new(Carried {
                 backoff: Some(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") }),
-                lineage: Lineage { attempt: 4, ..Lineage::default() },
+                attempt: 4,
+                lessons: "attempt=4".into(),
             })),
             scheduled: true,
             phase: Phase::Running,
@@ -145,6 +147,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             max_restarts: MaxRestarts { containers: 2, sidecars: 0 },
             finished: at("2026-01-01T00:00:00Z").into(),
             stalled: false,
+            silent_since: None,
             outcome: None,
         }
     );
@@ -425,4 +428,57 @@ fn the_outcome_of_a_pod_tells_its_node_and_which_containers_have_exceeded_their_
     assert_eq!(outcome.node.as_deref(), Some("n1"));
     let exceeded: Vec<_> = outcome.containers.iter().map(|exit| (&*exit.name, exit.out_of_memory)).collect();
     assert_eq!(exceeded, [("a", true), ("b", false)]);
+}
+
+/// The node controller takes the condition Ready away, and leaves the rest as the kubelet has written it.
+#[test]
+fn a_pod_shows_that_its_node_is_lost() {
+    let since = "2026-01-01T00:01:00Z";
+    let ready = |reason: Option<&str>| {
+        let mut ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": since});
+        reason.into_iter().for_each(|reason| ready["reason"] = reason.into());
+        ready
+    };
+    let containers = |status: &str| json!({"type": "ContainersReady", "status": status});
+    for (what, phase, conditions, deletion, silent, forced) in [
+        (
+            "its node is not ready",
+            "Running",
+            json!([ready(None), containers("True")]),
+            None,
+            Some(since),
+            false,
+        ),
+        ("empty reason", "Running", json!([ready(Some("")), containers("True")]), None, Some(since), false),
+        (
+            "a probe fails",
+            "Running",
+            json!([ready(Some("ContainersNotReady")), containers("False")]),
+            None,
+            None,
+            false,
+        ),
+        (
+            "a gate",
+            "Running",
+            json!([ready(Some("ReadinessGatesNotReady")), containers("True")]),
+            None,
+            None,
+            false,
+        ),
+        ("no kubelet wrote it", "Running", json!([ready(None)]), None, None, false),
+        ("pending", "Pending", json!([ready(None), containers("True")]), None, None, false),
+        ("in its grace period", "Running", json!([]), Some(30), Some("2026-01-01T00:02:00Z"), false),
+        ("deleted by force", "Running", json!([]), Some(0), Some("2026-01-01T00:02:00Z"), true),
+        ("ended", "Failed", json!([ready(None), containers("True")]), Some(0), None, false),
+    ] {
+        let mut pod = json!({"status": {"phase": phase, "conditions": conditions}});
+        if let Some(grace) = deletion {
+            pod["metadata"] =
+                json!({"deletionTimestamp": "2026-01-01T00:02:00Z", "deletionGracePeriodSeconds": grace});
+        }
+        let seen = observe(pod).pod;
+        let expected = silent.map(|since| at(since).into());
+        assert_eq!((seen.silent_since, seen.forced), (expected, forced), "{what}");
+    }
 }

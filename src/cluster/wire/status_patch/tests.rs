@@ -252,6 +252,8 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     names_used: 0,
                     restarts: 0,
                     running_since: None,
+                    results: None,
+                    after_met: None,
                 }
             },
         )
