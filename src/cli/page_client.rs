@@ -88,7 +88,7 @@ impl PageAddress {
     pub(super) async fn job(&self, namespace: &str, name: &str) -> anyhow::Result<Option<JobOverview>> {
         let (search, limit) = (format!("{namespace}/{name}"), LISTED.to_string());
         let overview: Option<Overview> =
-            self.read("overview", &[("search", &search), ("limit", &limit)]).await?;
+            self.read("overview", &[("search", &*search), ("limit", &*limit)]).await?;
         let jobs = overview.context("the page has no Jobs")?.jobs.items;
         Ok(jobs.into_iter().find(|job| job.namespace == namespace && job.name == name))
     }

@@ -21,7 +21,7 @@ pub(super) struct JobSpans {
 impl JobSpans {
     /// The spans of the latest Job that has this name; `None` if there are none.
     pub(super) fn choose(mut traces: OtlpTraces, namespace: Option<&str>, name: &str) -> Option<Self> {
-        let is_its = |span: &OtlpSpan, key, value: &str| span.attribute(key).as_deref() == Some(value);
+        let is_its = |span: &OtlpSpan, key: &str, value: &str| span.attribute(key).as_deref() == Some(value);
         let mut ends: BTreeMap<String, (u64, Option<String>)> = BTreeMap::new();
         for span in spans(&traces).filter(|span| is_its(span, names::K8S_JOB_NAME, name)) {
             if namespace.is_none_or(|namespace| is_its(span, names::K8S_NAMESPACE_NAME, namespace)) {

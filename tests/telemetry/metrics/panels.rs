@@ -35,7 +35,8 @@ fn queries() -> Vec<String> {
 /// Three recordings of the metrics of a load, ten minutes apart: before it, while a Job waits, and after it.
 fn series(waiting: &Scrape, after: &Scrape) -> Vec<Value> {
     let names: BTreeSet<_> = waiting.series.keys().chain(after.series.keys()).collect();
-    let series = names.into_iter().map(|key @ (name, labels)| {
+    let series = names.into_iter().map(|key| {
+        let (name, labels) = key;
         let labels = labels.iter().map(|(label, value)| format!("{label}={value:?}, "));
         let at = |scrape: &Scrape| scrape.series.get(key).copied().unwrap_or(0.0);
         json!({
