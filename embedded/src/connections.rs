@@ -75,8 +75,8 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// As many as the limits say, and no more than a part of the files that this process may open: a quarter of
-    /// them for a `part` of 4.
+    /// As many as the limits say, and no more than a part of the files that this process may open. A `part` of 4
+    /// is a quarter of them.
     pub(crate) fn new(limits: &HttpLimits, part: u64) -> Self {
         let possible = usize::try_from(open_files::raise_limit() / part).unwrap_or(usize::MAX);
         let count = limits.connections.min(possible).max(1);
