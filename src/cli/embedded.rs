@@ -1,6 +1,6 @@
 //! A complete cluster within this process: API server, controllers and kubelet.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,12 +15,13 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use super::console::note;
+use super::job_page::{JobPage, Offer};
 use super::page_client::{PageAddress, new_token};
 use super::temporary::private_directory;
 use super::trace::waterfall_of;
 use crate::actors::{Controller, ControllerConfig, DebugAccess};
 use crate::sharding::ShardCount;
-use crate::telemetry::http::Secret;
+use crate::telemetry::http::{Live, Secret};
 use crate::telemetry::traces::JobTraces;
 use yardmaster_embedded::kubelet::{self, Claims, Kubelet, KubeletConfig, START_MOUNTED};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
@@ -82,6 +83,7 @@ impl EmbeddedCluster {
         // One shard per core uses all cores; more shards would only add watches.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
+        let client = kube::Client::try_from(config.clone())?;
         let mut controllers = Vec::new();
         let page_token = has_page.then(new_token);
         for name in controller_names {
@@ -89,10 +91,10 @@ impl EmbeddedCluster {
             if let Some(token) = page_token.as_deref().filter(|_| controllers.is_empty()) {
                 settings.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
                 settings.debug_access = DebugAccess::Secret(Secret::new(token));
+                settings.live = Live::of(JobPage::of_owner(client.clone(), Offer::default()));
             }
             controllers.push(Controller::start(settings, config.clone()).await?);
         }
-        let client = kube::Client::try_from(config)?;
         let data_dir = Some(directory.path().join("pods"));
         let kubelet = KubeletConfig { data_dir, api: server.pod_entrance(), claims: claims(), ..kubelet };
         let kubelet = Kubelet::start(client.clone(), kubelet).await?;
@@ -130,17 +132,22 @@ impl EmbeddedCluster {
         }
     }
 
-    /// Writes a kubeconfig, and returns a text that says how to use it.
+    /// Writes a kubeconfig, and returns a text for standard error that says how to use it. Only a terminal gets the address of
+    /// the page, since it has a token.
     pub(super) fn address(&self) -> anyhow::Result<String> {
         let file = self.directory.path().join("kubeconfig");
         let mut kubeconfig = self.server.secure_kubeconfig();
         let page = self.controllers.first().and_then(Controller::address);
-        if let (Some(page), Some(token)) = (page, &self.page_token) {
-            PageAddress::write(&format!("http://{page}/#token={token}"), &mut kubeconfig);
+        let page = page.zip(self.page_token.as_ref());
+        let page = page.map(|(page, token)| format!("http://{page}/#token={token}"));
+        if let Some(page) = &page {
+            PageAddress::write(page, &mut kubeconfig);
         }
         write_kubeconfig(&kubeconfig, &file)?;
+        let page = page.filter(|_| std::io::stderr().is_terminal());
+        let page = page.map(|page| format!("\nIts page is {page}")).unwrap_or_default();
         Ok(format!(
-            "The embedded cluster is at {}\n  export KUBECONFIG={}",
+            "The embedded cluster is at {}\n  export KUBECONFIG={}{page}",
             self.server.secure_url(),
             file.display()
         ))

@@ -72,6 +72,7 @@ const showHead = (view, now, overview) => {
   const created = whole?.created || seen?.created;
   setText(at("job-when"), ended ? `ended ${sinceText(ended, now)}` : created ? `created ${sinceText(created, now)}` : "");
   setText(at("trace-id"), whole?.job.traceId || (seen ? seen.uid.replaceAll("-", "") : ""));
+  setText(at("trace-command"), `yardmaster trace ${key}`);
   // The operator has chosen the address.
   at("trace-link").hidden = !whole?.traceUrl;
   if (whole?.traceUrl) setAttribute(at("trace-link"), "href", whole.traceUrl);
@@ -204,5 +205,6 @@ const startJob = () => {
     at("viewer-token").value = "";
     askJob();
   });
-  at("trace-copy").append(copyButton(() => at("trace-id").textContent));
+  at("trace-copy").append(copyButton(at("trace-id")));
+  at("trace-command-copy").append(copyButton(at("trace-command")));
 };

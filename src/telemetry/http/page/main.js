@@ -85,5 +85,5 @@ at("login").addEventListener("submit", (event) => {
 at("skip").addEventListener("click", () => at(opened === null ? "jobs" : "job-view").focus());
 addEventListener("hashchange", arrive);
 addEventListener("popstate", arrive);
-document.addEventListener("visibilitychange", () => { if (!document.hidden) { ask(); askJob(); } });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) { ask(); askJob(); askLog(); } });
 arrive();

@@ -1,14 +1,15 @@
 // Why pods failed, in the words of `yardmaster status JOB`.
-const copyButton = (text) => {
+/** A button that copies the text of an element. */
+const copyButton = (element) => {
   const button = make("button", "copy", "Copy");
   button.type = "button";
   button.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(text());
+      await navigator.clipboard.writeText(element.textContent);
       setText(button, "Copied");
     } catch {
       // Only pages over HTTPS or of this host may write to the clipboard.
-      getSelection().selectAllChildren(button.previousElementSibling);
+      getSelection().selectAllChildren(element);
       setText(button, "Press Ctrl+C");
     }
     setTimeout(() => setText(button, "Copy"), 1500);
@@ -20,7 +21,7 @@ const showCommands = (commands) => {
   const create = () => {
     const code = make("code");
     const item = make("li", "", code);
-    item.append(copyButton(() => code.textContent));
+    item.append(copyButton(code));
     return item;
   };
   sync(at("next-commands"), commands, create, (item, command) => setText(item.firstChild, command));
