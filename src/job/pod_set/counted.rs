@@ -141,16 +141,16 @@ impl CountedPods {
         if pod.leaving {
             self.leaving += 1;
         } else {
-            self.of(pod.failed).insert((pod.finished, pod.uid.clone()));
+            self.in_phase(pod.failed).insert((pod.finished, pod.uid.clone()));
         }
     }
 
     fn unlink(&mut self, pod: &CountedPod) {
         self.leaving -= usize::from(pod.leaving);
-        self.of(pod.failed).remove(&(pod.finished, pod.uid.clone()));
+        self.in_phase(pod.failed).remove(&(pod.finished, pod.uid.clone()));
     }
 
-    fn of(&mut self, failed: bool) -> &mut BTreeSet<(Second, Uid)> {
+    fn in_phase(&mut self, failed: bool) -> &mut BTreeSet<(Second, Uid)> {
         if failed { &mut self.failed } else { &mut self.succeeded }
     }
 
