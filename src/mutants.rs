@@ -51,6 +51,10 @@ mutants! {
     DeletedFailureUncounted,
 
     // Options.
+    /// A Job that has to succeed before another one may also fail.
+    FailureTakenForSuccess,
+    /// A Job that has to end before another one may also be missing.
+    MissingTakenForEnded,
     /// A pod of a lost node is deleted with its own grace period, not by force.
     LostPodsKeepGrace,
     /// A replica that takes a Job over forgets how its indexes have ended.
@@ -99,8 +103,6 @@ mutants! {
     StatusNeverDoubted,
     /// A status that somebody else has written does not cast doubt on the known pods.
     PodsNeverDoubted,
-    /// That etcd was restored is not noticed.
-    RestoreUnnoticed,
     /// Whether the Job of an orphan exists is not looked up before the orphan loses its finalizer.
     OrphanReleasedUnasked,
     /// A shard does not forget pods that are counted.

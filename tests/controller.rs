@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use yardmaster::actors::test_hooks::{Part, PartHook, ReconcileHook, ShardHook, TestHooks};
-use yardmaster::actors::{Controller, ControllerConfig, ControllerError};
+use yardmaster::actors::{Controller, ControllerConfig, ControllerError, Fatal};
 use yardmaster::sharding::ShardCount;
 
 use crate::binary::{Background, PATIENCE, until};
@@ -228,7 +228,7 @@ async fn a_panic_of_what_the_whole_replica_depends_on_ends_it_with_a_message() {
         armed.store(true, Ordering::SeqCst);
         cluster.create("any", json!({"completions": 1}), "10ms").await;
         let ended = tokio::time::timeout(PATIENCE, controller.ended()).await.expect("it goes on");
-        assert!(matches!(ended, ControllerError::Panicked(what) if what == name), "{ended}");
+        assert!(matches!(ended, ControllerError::Fatal(Fatal::Panicked(what)) if what == name), "{ended}");
         controller.abort().await;
         cluster.end().await;
     }

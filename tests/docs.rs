@@ -19,6 +19,7 @@ use nix::sys::signal::Signal;
 use regex::Regex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use yardmaster::job::order::{Hindrance, Obstacle};
 use yardmaster::job::plan::Wait;
 
 use crate::binary::{Background, until, yardmaster};
@@ -251,8 +252,13 @@ fn every_flag_behind_a_command_is_in_its_help() {
 #[test]
 fn every_reason_to_wait_is_explained() {
     let now = Timestamp::UNIX_EPOCH;
+    let after = |cause| Wait::After(Obstacle { cause, job: "before".into() });
     let waits = [
         Wait::Suspended,
+        after(Hindrance::Unfinished),
+        after(Hindrance::Missing),
+        after(Hindrance::Cycle),
+        after(Hindrance::Failed),
         Wait::Deleting,
         Wait::PodBackoff(now),
         Wait::IndexBackoff(now),

@@ -1,5 +1,5 @@
-//! The requests of Kubernetes' own e2e tests, of their framework and of their tests of Jobs, as a table. They
-//! get the answers they need on a cluster with controller and kubelet. `YARDMASTER_KUBECONFIG` names another
+//! The requests of Kubernetes' own e2e tests, of their framework and of their tests of Jobs, and those of other projects that
+//! create Jobs. They get the answers they need on a cluster with controller and kubelet. `YARDMASTER_KUBECONFIG` names another
 //! cluster, with nodes.
 #![allow(clippy::unwrap_used)]
 
@@ -99,4 +99,10 @@ async fn what_the_e2e_tests_of_jobs_ask_of_a_cluster_of_processes_with_mounts_is
     }
     let played = tokio::task::spawn_blocking(|| conversation::play(Runtime::ProcessesWithMounts, |_| {}));
     played.await.unwrap();
+}
+
+/// Kueue, JobSet, Argo, Airflow, KEDA and CronJob.
+#[test]
+fn what_other_controllers_ask_of_a_cluster_is_so() {
+    conversation::play_integrations();
 }

@@ -52,11 +52,12 @@ fn all_hold(replays: &[Replay]) {
 
 #[test]
 fn worlds_of_500_seeds_keep_every_promise() {
-    // The later ones have everything that is rare, then a tenant, pods that end together, writes that wait, options, and lost nodes.
-    let later = [4_000_000, 5_000_000, 6_000_000, 7_000_000, 8_000_000, 8_700_000]
+    // The later ones have everything that is rare, then a tenant, pods that end together, writes that wait, options,
+    // lost nodes, and Jobs in an order.
+    let later = [4_000_000, 5_000_000, 6_000_000, 7_000_000, 8_000_000, 8_700_000, 9_000_000]
         .into_iter()
         .flat_map(|first| first..first + 50);
-    let seeds = (0..250).chain(later);
+    let seeds = (0..150).chain(later);
     let replays: Vec<Replay> = seeds.map(|seed| Replay::whole(seed, &[])).collect();
     all_hold(&replays);
 }

@@ -67,6 +67,29 @@ impl Default for HttpLimits {
     }
 }
 
+/// The places of connections, which the ports that share them take from each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    count: usize,
+}
+
+impl Places {
+    /// As many as the limits say, and no more than a part of the files that this process may open: a quarter of
+    /// them for a `part` of 4.
+    pub(crate) fn new(limits: &HttpLimits, part: u64) -> Self {
+        let possible = usize::try_from(open_files::raise_limit() / part).unwrap_or(usize::MAX);
+        let count = limits.connections.min(possible).max(1);
+        Self { free: Arc::new(Semaphore::new(count)), count }
+    }
+
+    /// How many are free.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.free.available_permits()
+    }
+}
+
 /// The protocols that a port accepts.
 #[derive(Clone)]
 pub(crate) enum Transport {
@@ -86,6 +109,7 @@ pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) transport: Transport,
     pub(crate) limits: HttpLimits,
+    pub(crate) places: Places,
     /// Stops the port: no more connections are accepted, and requests in flight get [`SHUTDOWN_GRACE`].
     pub(crate) stop: CancellationToken,
     /// The connections.
@@ -101,13 +125,10 @@ impl Port {
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let possible = usize::try_from(open_files::raise_limit() / 2).unwrap_or(usize::MAX);
-        let places = self.limits.connections.min(possible).max(1);
-        let lobby = Arc::new(Lobby::new(self.limits.newcomers, places / 2, peers::users));
-        let places = Arc::new(Semaphore::new(places));
+        let lobby = Arc::new(Lobby::new(self.limits.newcomers, self.places.count / 2, peers::users));
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &places) => accepted,
+                accepted = accept(&self.listener, &self.places.free) => accepted,
                 never = lobby.thin_out() => match never {},
                 () = self.stop.cancelled() => return,
             };
@@ -145,6 +166,7 @@ impl Port {
     }
 }
 
+/// Accepts a connection once it has a place. A port holds the place for its next connection.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,

@@ -95,13 +95,16 @@ pub use tls::TlsError;
 
 use authentication::{AccountKey, Authenticator};
 use authorization::Authorizer;
-use connections::Port;
+use connections::{Places, Port};
 use controllers::SystemObjects;
 use endpoint::Endpoint;
 use entrance::Entrance;
 use server::{Network, Server};
 use store::{HistoryLimits, Store};
 use time::SystemClock;
+
+/// The server's own port takes no more than a half of the files that this process may open.
+const PART_OF_FILES: u64 = 2;
 
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
@@ -237,6 +240,7 @@ impl ApiServer {
             listener,
             transport: entrance.transport,
             limits: config.limits,
+            places: Places::new(&config.limits, PART_OF_FILES),
             stop: server.stop.clone(),
             tasks: tasks.clone(),
         };

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::connections::{HttpLimits, Port, Transport};
+use crate::connections::{HttpLimits, Places, Port, Transport};
 use crate::door::{Admits, Door};
 use crate::host_names::HostNames;
 use crate::http;
@@ -24,6 +24,9 @@ use crate::tls::{CertificateAuthority, TlsError};
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
+
+/// Containers take no more than a quarter of the files that this process may open, so that other clients have room.
+const PART_OF_FILES: u64 = 4;
 
 /// The way of pods to one API server. Copies share its ports.
 #[derive(Clone)]
@@ -34,6 +37,8 @@ struct Entrances {
     authority: CertificateAuthority,
     address: SocketAddr,
     limits: HttpLimits,
+    /// Of all ports: a namespace with a Service has a network, and authors of pods choose how many there are.
+    places: Places,
     tasks: TaskTracker,
     /// The ports that are open, by their address.
     ports: Mutex<HashMap<IpAddr, SocketAddr>>,
@@ -59,7 +64,16 @@ impl PodEntrance {
         limits: HttpLimits,
         tasks: TaskTracker,
     ) -> Self {
-        Self(Arc::new(Entrances { server, authority, address, limits, tasks, ports: Mutex::default() }))
+        let places = Places::new(&limits, PART_OF_FILES);
+        Self(Arc::new(Entrances {
+            server,
+            authority,
+            address,
+            limits,
+            places,
+            tasks,
+            ports: Mutex::default(),
+        }))
     }
 
     /// The address for processes of this host.
@@ -82,6 +96,7 @@ impl PodEntrance {
             listener,
             transport: Transport::Tls(TlsAcceptor::from(Arc::new(tls))),
             limits: self.0.limits,
+            places: self.0.places.clone(),
             stop: self.0.server.stop.clone(),
             tasks: self.0.tasks.clone(),
         };
@@ -111,12 +126,47 @@ impl fmt::Debug for PodEntrance {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, Instant};
+
     use k8s_openapi::api::authentication::v1::TokenRequest;
     use k8s_openapi::api::core::v1::ServiceAccount;
     use kube::api::{Api, PostParams};
     use tokio::net::TcpStream;
 
-    use crate::{ApiServer, ApiServerConfig};
+    use crate::{ApiServer, ApiServerConfig, HttpLimits};
+
+    /// Each port holds the place for its next connection.
+    #[tokio::test]
+    async fn the_ports_of_all_networks_share_their_connections() {
+        let limits =
+            HttpLimits { connections: 4, arrival: Duration::from_secs(600), ..HttpLimits::default() };
+        let config = ApiServerConfig { limits, ..ApiServerConfig::default() };
+        let server = ApiServer::start(config).await.unwrap();
+        let entrance = server.pod_entrance().unwrap();
+        let mut addresses = Vec::new();
+        for last in [2, 3] {
+            addresses.push(entrance.address_in_network([127, 0, 0, last].into()).await.unwrap());
+        }
+        let mut open = Vec::new();
+        for address in addresses {
+            for _ in 0..4 {
+                open.push(TcpStream::connect(address).await.unwrap());
+            }
+        }
+        // The server speaks first to none of them: it closes the accepted ones when it stops.
+        let free = || entrance.0.places.free();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while free() > 0 {
+            assert!(Instant::now() < deadline, "{} places are free", free());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(open);
+        while free() < 2 {
+            assert!(Instant::now() < deadline, "{} places are free", free());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        server.shutdown().await;
+    }
 
     #[tokio::test]
     async fn a_port_of_a_network_takes_tokens_of_accounts_alone() {

@@ -19,6 +19,8 @@ pub(crate) struct Latencies {
     pub(crate) finish_to_replacement: Histogram<u64>,
     /// From the end of a pod to a status of the Job that counts it.
     pub(crate) finish_to_status: Histogram<u64>,
+    /// From the end of the last pod of a Job to the end of the Job.
+    pub(crate) last_finish_to_end: Histogram<u64>,
     /// From the creation of a Job to its end.
     pub(crate) job_total: Histogram<u64>,
     /// The same for each wave, in the order of the load.
@@ -40,6 +42,7 @@ impl Latencies {
             create_to_first_pod: histogram(),
             finish_to_replacement: histogram(),
             finish_to_status: histogram(),
+            last_finish_to_end: histogram(),
             job_total: histogram(),
             wave_total: (0..waves).map(|_| histogram()).collect(),
             create_to_start: histogram(),
@@ -62,6 +65,8 @@ struct Record {
     unreplaced: VecDeque<Instant>,
     /// Ends of pods that no status counts yet, oldest first.
     uncounted: VecDeque<Instant>,
+    /// The last end of a pod.
+    last_ended: Option<Instant>,
     counted: u64,
     /// Pods whose end the API server accepted.
     fate: Fate,
@@ -145,6 +150,7 @@ impl Ledger {
             active: 0,
             unreplaced: VecDeque::new(),
             uncounted: VecDeque::new(),
+            last_ended: None,
             counted: 0,
             fate: Fate::default(),
             finished: false,
@@ -169,6 +175,9 @@ impl Ledger {
             totals.jobs_finished += 1;
             *last = Some(at);
             note(&mut latencies.job_total, record.created, at);
+            if let Some(ended) = record.last_ended {
+                note(&mut latencies.last_finish_to_end, ended, at);
+            }
             let created = job.metadata.creation_timestamp;
             note_times(&mut latencies.create_to_start, created, job.status.start_time);
             note_times(&mut latencies.start_to_complete, job.status.start_time, job.status.completion_time);
@@ -239,6 +248,7 @@ impl Observer for Ledger {
         inner.totals.ended += 1;
         let Some(record) = inner.jobs.get_mut(job) else { return };
         record.uncounted.push_back(at);
+        record.last_ended = Some(at);
         // The last pods have no replacement. Before `parallelism` pods exist, a new pod replaces none.
         if record.pods >= record.parallelism && record.pods < record.wanted {
             record.unreplaced.push_back(at);
@@ -327,10 +337,11 @@ mod tests {
         ledger.job_seen(&job(3, true), at(220));
         ledger.job_seen(&job(3, true), at(400));
         let maxima = ledger.latencies(|l| {
-            [&l.create_to_first_pod, &l.finish_to_replacement, &l.finish_to_status, &l.job_total]
-                .map(|h| (h.len(), h.max() / 1000))
+            let of_pods = [&l.create_to_first_pod, &l.finish_to_replacement, &l.finish_to_status];
+            let of_jobs = [&l.last_finish_to_end, &l.job_total];
+            of_pods.into_iter().chain(of_jobs).map(|h| (h.len(), h.max() / 1000)).collect::<Vec<_>>()
         });
-        assert_eq!(maxima, [(1, 5), (1, 10), (3, 20), (1, 220)]);
+        assert_eq!(maxima, [(1, 5), (1, 10), (3, 20), (1, 10), (1, 220)]);
         let totals = ledger.totals();
         assert_eq!((totals.max_active, totals.active, totals.jobs_finished), (2, 0, 1));
         assert_eq!((totals.beyond_parallelism, totals.pods, totals.ended), (0, 3, 3));

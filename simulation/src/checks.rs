@@ -7,6 +7,7 @@ mod finals;
 mod freshness;
 mod lingering;
 pub(crate) mod memory;
+mod order;
 mod owners;
 mod policies;
 mod repeats;
@@ -17,7 +18,7 @@ mod tenants;
 mod traffic;
 mod verdicts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -127,8 +128,6 @@ pub(crate) struct Checks {
     at_rest_since: Option<Time>,
     /// When etcd was restored. The state at that time is uncertain.
     restored: Option<Time>,
-    /// Tracked pods before the restore, by UID. If the restore removed one, no watch shows its deletion.
-    before_restore: BTreeSet<String>,
 }
 
 impl Checks {
@@ -147,7 +146,6 @@ impl Checks {
             seen: BTreeMap::new(),
             at_rest_since: None,
             restored: None,
-            before_restore: BTreeSet::new(),
         }
     }
 
@@ -178,13 +176,10 @@ impl Checks {
     }
 
     /// etcd was restored: forgets the counts of before.
-    pub(crate) fn doubt(&mut self, now: Time, before: &Ledger) {
+    pub(crate) fn doubt(&mut self, now: Time) {
         self.restored = Some(now);
-        let tracked = before.pods.iter().filter(|(_, pod)| pod.is_tracked());
-        self.before_restore.extend(tracked.map(|(uid, _)| uid.clone()));
         self.seen.clear();
         self.verdicts.forget();
-        self.traffic.restored();
     }
 
     /// The API server was unavailable, or etcd was restored: the times without owner begin again.
@@ -372,9 +367,7 @@ impl Checks {
         let since = *self.at_rest_since.get_or_insert(now);
         if now.since(since) >= finals::QUIET {
             self.over = true;
-            let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
-            let phantoms = self.before_restore.iter().filter(taken_back).count();
-            if let Some((promise, what)) = finals::check(now, plan, ledger, slots, self.restored, phantoms) {
+            if let Some((promise, what)) = finals::check(now, plan, ledger, slots, self.restored) {
                 self.violated(promise, now, what);
             }
             // Replicas with late watches have work a little longer.

@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::{Plan, lost, options, queued, tenant, wider};
+use crate::plan::{Plan, lost, options, order, queued, tenant, wider};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -66,6 +66,7 @@ pub fn first_seed(mutant: Mutant) -> u64 {
         | Mutant::OnlyLimitsRaised
         | Mutant::RestartLeavesOthers
         | Mutant::RestartNotWritten => options::FIRST,
+        Mutant::FailureTakenForSuccess | Mutant::MissingTakenForEnded => order::FIRST,
         Mutant::LostPodsKeepGrace | Mutant::ResultsForgotten => lost::FIRST,
         Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
         _ => 0,

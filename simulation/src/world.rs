@@ -10,6 +10,7 @@ mod faults;
 mod namespaces;
 mod players;
 mod rare;
+mod replicas;
 mod tenant;
 mod traffic;
 
@@ -22,10 +23,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use yardmaster::actors::test_hooks::{PartHook, ReconcileHook, ShardHook, TestHooks};
-use yardmaster::actors::{ControllerConfig, FeatureGates};
-use yardmaster::job::names::{BUILT_IN_CONTROLLER, CONTROLLER_UID_LABEL};
-use yardmaster::sharding::ShardCount;
+use yardmaster::job::names::CONTROLLER_UID_LABEL;
 use yardmaster_embedded::{InProcessConfig, Snapshot};
 
 use crate::agenda::Agenda;
@@ -36,16 +34,14 @@ use crate::ledger::{Ledger, PodFacts};
 use crate::link::Link;
 use crate::log::Log;
 use crate::network::{Answer, Sent};
-use crate::plan::{Act, Fault, Plan, Step};
+use crate::plan::{Act, Fault, Plan};
 use crate::replica::Life;
 use crate::server::{ApiServer, Reply, WatchId};
+use crate::tally;
 use crate::time::Time;
-use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two heartbeats of a replica, if they are answered at once. A restore from a younger backup may contradict none.
-const HEARTBEATS: Duration = Duration::from_secs(2);
 /// Time between two searches for pods that have lost the labels of their Job (`actors::stripped_pods`).
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
@@ -158,8 +154,6 @@ pub struct World {
     kubelet: Kubelet,
     checks: Checks,
     pub(crate) log: Log,
-    /// All replicas have been restarted, since the world did not come to rest.
-    restarted: bool,
     /// It was given an hour more to come to rest.
     has_waited: bool,
     /// Connections on which nothing happens any more.
@@ -176,6 +170,8 @@ pub struct World {
 #[derive(Default)]
 struct Conditions {
     down_until: Time,
+    /// When etcd was last restored. Requests from before do not arrive.
+    restored_at: Time,
     refusals: Vec<(Time, Fault)>,
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
@@ -237,7 +233,6 @@ impl World {
             kubelet: Kubelet::new(&plan),
             checks: Checks::new(&plan),
             log: Log::new(keeps_log),
-            restarted: false,
             has_waited: false,
             hung: Vec::new(),
             backups: BTreeMap::new(),
@@ -294,7 +289,8 @@ impl World {
 
     /// etcd was restored: the world drops its ledger and watches everything again.
     fn begin_anew(&mut self) {
-        self.checks.doubt(self.now, &std::mem::take(&mut self.ledger));
+        self.ledger = Ledger::default();
+        self.checks.doubt(self.now);
         self.kubelet.forget();
         self.watch_everything();
     }
@@ -331,79 +327,12 @@ impl World {
 
     /// How much longer the world may take to come to rest. Each reason counts once.
     fn more_patience(&mut self) -> Option<Duration> {
-        if self.restarts_replicas() {
-            return Some(PATIENCE);
-        }
         // A pod that no watch shows is looked for. Where lists take long, that is once an hour.
         let is_bare = |pod: &PodFacts| {
             pod.is_tracked() && !pod.object["metadata"]["labels"][CONTROLLER_UID_LABEL].is_string()
         };
         let waits = self.ledger.pods.values().any(is_bare);
         (waits && !std::mem::replace(&mut self.has_waited, true)).then_some(HOUR + PATIENCE)
-    }
-
-    /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
-    /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
-    fn restarts_replicas(&mut self) -> bool {
-        // Delays of heartbeats that were in flight at the time of the backup, or could not be sent since.
-        let slower = |restored: Time, age: Duration| {
-            let delays = self.plan.steps.iter().filter_map(move |step| match step.act {
-                Act::Fault(Fault::Slow { time, extra, .. }) => {
-                    let overlaps = step.at <= restored && restored <= step.at + time + 2 * extra + age;
-                    overlaps.then_some(2 * extra)
-                }
-                Act::Fault(Fault::Down { time }) => {
-                    let overlaps = step.at <= restored && restored <= step.at + time;
-                    overlaps.then(|| restored.since(step.at))
-                }
-                _ => None,
-            });
-            delays.max().unwrap_or_default()
-        };
-        let is_young = |step: &Step| match step.act {
-            Act::Fault(Fault::Restore { age }) => age < HEARTBEATS + slower(step.at, age),
-            _ => false,
-        };
-        let may_be_needed = self.plan.steps.iter().any(is_young);
-        if !may_be_needed || std::mem::replace(&mut self.restarted, true) {
-            return false;
-        }
-        for replica in 0..self.slots.len() {
-            self.restart(replica, Duration::from_secs(1));
-        }
-        true
-    }
-
-    /// Lets a replica run up to `until`. Returns when it has sent something, if that is earlier.
-    fn let_run(&mut self, replica: usize, until: Time) -> Time {
-        let Some(slot) = self.slots.get_mut(replica) else { return until };
-        let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { return until };
-        let reached = life.run(until);
-        let sent = life.sent();
-        let lives = slot.lives;
-        let panicked = self.take_panics(replica, reached);
-        for (at, sent) in sent {
-            self.send(replica, lives, at, sent);
-        }
-        if panicked {
-            self.ends_by_panic(replica);
-        }
-        until.min(reached)
-    }
-
-    /// Records the panics of a replica that has just run up to this time. Returns whether there were any.
-    fn take_panics(&mut self, replica: usize, at: Time) -> bool {
-        let panics = panics::take();
-        for panic in &panics {
-            // The line of this file that panics has nothing to do with the world.
-            let is_planned = panic.contains(PANIC);
-            let what = if is_planned { PANIC } else { panic };
-            self.log.tell(at, &format!("replica-{replica}"), format_args!("{what}"));
-            if !is_planned {
-                self.checks.broken(at, format!("replica-{replica} {panic}"));
-            }
-        }
-        !panics.is_empty()
     }
 
     fn happens(&mut self, event: Event) {
@@ -436,100 +365,6 @@ impl World {
             Event::Elect => self.elect(),
             Event::Look => self.look(),
         }
-    }
-
-    /// Starts a replica.
-    fn start(&mut self, replica: usize) {
-        let config = self.config(replica);
-        let Some(slot) = self.slots.get_mut(replica).filter(|slot| slot.life.is_none()) else { return };
-        slot.lives += 1;
-        slot.frozen = false;
-        slot.leaving = false;
-        slot.leads = false;
-        self.log.tell(self.now, &format!("replica-{replica}"), format_args!("starts"));
-        match Life::start(config, self.now, slot.skew) {
-            Ok(life) => slot.life = Some(life),
-            Err(error) => self.checks.broken(self.now, format!("no runtime for a replica: {error}")),
-        }
-    }
-
-    fn config(&self, replica: usize) -> ControllerConfig {
-        let settings = &self.plan.settings;
-        let lives = self.slots.get(replica).map_or(0, |slot| slot.lives);
-        let panics = self.panics.clone();
-        let hook = ReconcileHook(Arc::new(move |job| {
-            let panics_now = panics.lock().is_ok_and(|mut jobs| jobs.remove(&*job.name));
-            assert!(!panics_now, "{PANIC}");
-        }));
-        let (panics, mark) = (self.panics.clone(), format!("shard of replica-{replica}"));
-        let shard_hook = ShardHook(Arc::new(move |_| {
-            let panics_now = panics.lock().is_ok_and(|mut marks| marks.remove(&mark));
-            assert!(!panics_now, "{PANIC}");
-        }));
-        let panics = self.panics.clone();
-        let part_hook = PartHook(Arc::new(move |part| {
-            let panics_now = panics
-                .lock()
-                .is_ok_and(|mut marks| !marks.is_empty() && marks.remove(&rare::mark(part, replica)));
-            assert!(!panics_now, "{PANIC}");
-        }));
-        let defaults = ControllerConfig::default();
-        ControllerConfig {
-            controller_name: match settings.replaces_built_in {
-                true => BUILT_IN_CONTROLLER.to_owned(),
-                false => defaults.controller_name.clone(),
-            },
-            identity: format!("replica-{replica}"),
-            process: uuid::Uuid::from_u64_pair(replica as u64, lives.into()),
-            shards: ShardCount::new(settings.shards).unwrap_or(defaults.shards),
-            kube_api_qps: settings.qps,
-            pod_failure_backoff: Duration::from_millis(500),
-            pod_failure_backoff_max: Duration::from_secs(5),
-            pod_failure_backoff_min: Duration::ZERO,
-            api_backoff_max: Duration::from_secs(10),
-            ttl_controller: true,
-            max_uncounted_pods: settings.max_uncounted.unwrap_or(defaults.max_uncounted_pods),
-            feature_gates: FeatureGates::default(),
-            arbiters: 1,
-            seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),
-            test_hooks: TestHooks {
-                without_leases: settings.all_own_all,
-                before_reconcile: Some(hook),
-                before_pods: Some(shard_hook),
-                at: Some(part_hook),
-            },
-            ..defaults
-        }
-    }
-
-    /// Chooses who looks for pods without labels.
-    fn elect(&mut self) {
-        let leaders = match self.conditions.leaders {
-            Some((until, leaders)) if self.now < until => leaders,
-            _ => 1,
-        };
-        let mut left = leaders;
-        for (number, slot) in self.slots.iter_mut().enumerate() {
-            let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { continue };
-            let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
-            left -= usize::from(leads);
-            if leads && slot.leads && self.conditions.rare.panics() {
-                // A leader gets the message again at each election.
-                life.with(|replica| replica.lead(true));
-            }
-            if leads != slot.leads {
-                slot.leads = leads;
-                let what = if leads { "leads" } else { "no longer leads" };
-                self.log.tell(
-                    self.now,
-                    &format!("replica-{number}"),
-                    format_args!("{what} the search for pods without labels"),
-                );
-                life.with(|replica| replica.lead(leads));
-            }
-        }
-        let next = self.now + self.chance.millis(2_000..=8_000);
-        self.agenda.add(next, Event::Elect);
     }
 
     /// Looks at the whole.

@@ -14,7 +14,7 @@ use crate::job::limits::Limits;
 use crate::job::names;
 use crate::job::options::{DefaultOption, PodBackoff};
 use crate::sharding::ShardCount;
-use crate::telemetry::http::{Secret, TlsFiles};
+use crate::telemetry::http::{Live, Secret, TlsFiles};
 use crate::telemetry::traces::JobTraces;
 
 /// Settings of one controller replica.
@@ -45,6 +45,8 @@ pub struct ControllerConfig {
     pub metrics_access: MetricsAccess,
     /// The readers of `/` and `/debug`.
     pub debug_access: DebugAccess,
+    /// The source of the page for everything about one Job that only the API server knows.
+    pub live: Live,
     /// Writes per second; 0: no limit.
     pub kube_api_qps: u32,
     /// Writes that may leave at once under a limit.
@@ -133,6 +135,7 @@ impl Default for ControllerConfig {
             tls: None,
             metrics_access: MetricsAccess::default(),
             debug_access: DebugAccess::default(),
+            live: Live::default(),
             kube_api_qps: 0,
             kube_api_burst: 0,
             batch_period: limits.batch_period,

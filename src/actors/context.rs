@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::job_index::JobIndex;
+use super::jobs_by_name::JobsByName;
 use super::large_pods::LargePods;
 use super::last_failures::LastFailures;
 use super::loads::LoadBoard;
@@ -17,17 +18,15 @@ use super::long_works::LongWorks;
 use super::pauses::Pauses;
 use super::pod_watch::{Kind, PodWatch, Services};
 use super::rereads::Rereads;
-use super::rewinds::Rewinds;
 use super::subscription::SubscriptionId;
-use super::supervision::{Downfall, Unit};
+use super::supervision::{Downfall, Fatal, Unit};
 use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
 use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
-use crate::cluster::watch::Vigil;
-use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, Unreadable};
+use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, Unreadable};
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
@@ -81,22 +80,18 @@ pub struct ReplicaServices {
     pub metrics: Arc<Metrics>,
     /// The work that is left for each shard.
     pub loads: LoadBoard,
-    /// Jobs as our own status writes left them, until the watch shows those writes.
-    pub self_writes: SelfWriteCache,
     /// Further reads of objects that cannot be read.
     pub rereads: Rereads,
     /// When pods may be labelled again, by whichever part of the replica.
     pub label_pauses: Pauses,
-    /// If the API server shows another history, all watches start again with a list.
-    pub rewinds: Rewinds,
-    /// A panic here ends the replica.
+    /// Why the whole replica must end, if it must.
     pub downfall: Downfall,
     /// The Jobs of the shards that this replica owns.
     pub job_index: Arc<JobIndex>,
+    /// All Jobs of the cluster, for those that wait for others.
+    pub jobs_by_name: JobsByName,
     /// The last failures of these Jobs.
     pub last_failures: LastFailures,
-    /// Looks after all watches of the replica.
-    pub vigil: Vigil,
     /// The watch of the pods of all shards that have the label of a Job's UID.
     pub pod_watch: PodWatch,
     /// The watch of those that lack it, for shards that have Jobs with a selector of their own.
@@ -130,13 +125,10 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
-        let (rewinds, vigil) = (Rewinds::default(), Vigil::default());
         let job_index = Arc::<JobIndex>::default();
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),
-            vigil: vigil.clone(),
-            rewinds: rewinds.clone(),
             seeds: seeds.clone(),
             shards: config.shards,
             jobs: job_index.clone(),
@@ -162,14 +154,12 @@ impl ReplicaContext {
             recorder,
             metrics,
             loads,
-            self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
             label_pauses: Pauses::default(),
-            rewinds,
             job_index,
+            jobs_by_name: JobsByName::default(),
             last_failures: LastFailures::default(),
             downfall: Downfall::default(),
-            vigil,
             pod_watch,
             unlabelled_pods,
             seeds,
@@ -192,7 +182,7 @@ impl ReplicaContext {
     /// A part of the replica without which it must end.
     pub fn vital(&self, what: &'static str) -> Unit {
         let downfall = self.downfall.clone();
-        Unit::new(self.runtime.clone(), move || downfall.cause(what))
+        Unit::new(self.runtime.clone(), move || downfall.cause(Fatal::Panicked(what)))
     }
 
     /// The identity of a new subscription.

@@ -25,7 +25,7 @@ use super::replica::Actors;
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
 use super::stripped_pods::election::Election;
-use super::supervision::Downfall;
+use super::supervision::{Downfall, Fatal};
 use super::threads;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
@@ -77,9 +77,9 @@ pub enum ControllerError {
     /// The actors ended by themselves, or before they began.
     #[error("the actors are gone")]
     Actors,
-    /// Something that the whole replica depends on has panicked. A new process takes its place.
-    #[error("{0} has panicked; its shards go to other replicas when the Lease expires")]
-    Panicked(&'static str),
+    /// The whole replica must end, and a new process takes its place.
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
     /// The replica must not run on this cluster.
     #[error(transparent)]
     Incompatible(#[from] Incompatibility),
@@ -186,7 +186,7 @@ impl Controller {
         };
         tokio::select! {
             biased;
-            what = self.downfall.comes() => ControllerError::Panicked(what),
+            why = self.downfall.comes() => why.into(),
             error = ended => error,
         }
     }

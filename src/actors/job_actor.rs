@@ -28,6 +28,7 @@ use super::inbox::Inbox;
 use super::job_input::JobInput;
 use super::job_metrics::JobMeter;
 use super::job_trace::JobTracer;
+use super::jobs_by_name::Followed;
 use super::loads::Correction;
 use super::pod_events::PodEvents;
 use super::protocol::{ExitReason, JobReport};
@@ -76,6 +77,8 @@ pub struct JobActor {
     adoptions: Adoptions,
     pod_encoding: PodEncoding,
     status_turn: StatusTurn,
+    /// The Jobs that this one waits for.
+    followed: Option<Followed>,
     /// The last status that we sent.
     sent: Option<JobStatus>,
     /// The last status that metrics and traces know. The watch may show our status before its write is
@@ -147,6 +150,7 @@ impl JobActor {
             adoptions: Adoptions::default(),
             pod_encoding: PodEncoding::default(),
             status_turn: StatusTurn::None,
+            followed: None,
             sent: None,
             pending_events: Vec::new(),
             timer: None,

@@ -90,6 +90,8 @@ pub enum JobInput {
         /// The Events about it.
         events: Vec<JobEvent>,
     },
+    /// A Job that this one waits for has changed.
+    PredecessorChanged,
     /// The status that is due may be sent; `None` if it may not.
     StatusTurn(Option<Turn>),
     /// The status was written: the Job as it is now. A refused write has no Job.
@@ -115,11 +117,15 @@ pub enum JobInput {
     DeletionNotDue(Arc<ObservedJob>),
 }
 
+/// Stands for all predecessors: one input about them is enough.
+static PREDECESSORS: Uid = Uid::LOWEST;
+
 impl Input for JobInput {
     fn replaces(&self) -> Replaces<'_> {
         match self {
             Self::Pod(pod) => Replaces::Shows(&pod.pod.uid, pod.pod.version),
             Self::PodGone(pod) => Replaces::Ends(pod),
+            Self::PredecessorChanged => Replaces::Shows(&PREDECESSORS, 0),
             Self::RelistAccepted | Self::PodsListing | Self::PodsListed { .. } => Replaces::Divides,
             _ => Replaces::Any,
         }
@@ -151,6 +157,7 @@ impl JobInput {
             Self::DeletionRefused => "deletion_refused",
             Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",
+            Self::PredecessorChanged => "predecessor_changed",
             Self::Failed => "failed",
         }
     }

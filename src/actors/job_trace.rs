@@ -206,7 +206,10 @@ impl Story {
                 self.wait = wait.map(|wait| OpenWait {
                     wait: wait.clone(),
                     since: now,
-                    message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).map(Box::from),
+                    message: wait
+                        .detail()
+                        .map(String::into_boxed_str)
+                        .or_else(|| refusal.filter(|_| matches!(wait, Wait::Refused(_))).map(Box::from)),
                 });
             }
         }

@@ -6,14 +6,12 @@
 mod acts;
 mod answers;
 mod board;
-mod echo;
 mod feed;
 mod handle;
 mod history;
 mod incompatibility;
 mod layout;
 mod live;
-mod restore;
 mod server_version;
 mod view;
 #[cfg(feature = "test-hooks")]
@@ -33,12 +31,10 @@ use tokio::time::{Instant, timeout};
 
 use self::answers::Answer;
 pub use self::board::{LeaseBoard, SeenLeases};
-use self::echo::Echo;
 use self::feed::Feed;
 pub use self::handle::LeaseManagerHandle;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
-use self::restore::{Doubt, Listing};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
@@ -48,9 +44,8 @@ use crate::cluster::boot_clock::sleep_until;
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Change, Selection, watch_together};
+use crate::cluster::watch::{Change, Selection, watch};
 use crate::job::names;
-use crate::mutants::{Mutant, is};
 use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
@@ -83,8 +78,6 @@ pub struct LeaseManager {
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
     history: History,
-    echo: Echo,
-    listing: Listing,
     /// The session of the state that the replica's actors hold.
     session: u32,
 }
@@ -115,6 +108,7 @@ impl LeaseManager {
         let (decided, last_decided) = watch::channel(None);
         let longest_wait = times.lease_duration;
         let board = LeaseBoard::default();
+        let history = History::new(cx.downfall.clone());
         let lease_manager = Self {
             leases,
             codec: LeaseCodec::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
@@ -129,9 +123,7 @@ impl LeaseManager {
             fences: BTreeMap::new(),
             claimed: BTreeMap::new(),
             renewed: None,
-            history: History::default(),
-            echo: Echo::default(),
-            listing: Listing::default(),
+            history,
             session: 0,
         };
         (
@@ -188,32 +180,20 @@ impl LeaseManager {
             }
             self.show();
             self.decided.send_replace(Some(Instant::now()));
-            if self.echo.is_missing(Instant::now()) {
-                self.cx.vigil.suspect();
-            }
             let wake_at = wake_at.map(|at| self.origin + at);
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
                 biased;
+                // The process ends, and nothing is written from here on.
+                _ = self.cx.downfall.comes() => return,
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                () = self.cx.rewinds.noticed() => self.history.contradicted(),
                 () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
                         self.take_in(&mut feed, change, &mut refused);
                     }
                 }
-            }
-            if self.history.is_rewound() && !is(Mutant::RestoreUnnoticed) {
-                self.begin_anew(&replica);
-                (feed, changes) = (Feed::new(self.codec.clone()), self.watch_leases());
-            } else if let Some(doubt) = self.listing.take_doubt() {
-                if doubt == Doubt::All {
-                    replica.do_send(ShardCommand::Forget);
-                }
-                // The feed stays: an older version in the new list is of another history.
-                changes = self.watch_leases();
             }
         }
     }
@@ -225,8 +205,7 @@ impl LeaseManager {
         }
         .labelled(self.codec.selector());
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
-        let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
-        watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
+        watch(transport, selection, LeaseDecoder, metrics, self.cx.seed()).ready_chunks(CHUNK)
     }
 
     fn now(&self) -> Moment {
@@ -257,17 +236,11 @@ impl LeaseManager {
 
     fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
-        if let Change::Listed(lease) = &change
-            && let Some(record) = self.codec.read(lease)
-        {
-            self.history.found(record.version(), feed.version(lease));
-        }
         let gone = feed.gone(&change);
         gone.iter().for_each(|record| self.gone(record, now));
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
                 if let Some(record) = self.codec.read(&lease) {
-                    self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
                         *refused = Some(error);
@@ -281,7 +254,6 @@ impl LeaseManager {
             }
             Change::Synced { version } => {
                 self.claims_listed(feed, version, now);
-                self.listing.listed(self.instant());
                 self.coordinator.listed();
                 self.board.listed();
             }
@@ -290,16 +262,11 @@ impl LeaseManager {
     }
 
     /// All Leases are listed, in this version. A claim that this replica has written and the watch has not shown since is
-    /// gone, too, if the list lacks it. If the list shows it as it was before, it is of another history.
+    /// gone, too, if the list lacks it.
     fn claims_listed(&mut self, feed: &Feed, version: u64, now: Moment) {
-        let mut missing = Vec::new();
-        for claim in self.coordinator.claims().filter(|claim| claim.version <= version) {
-            match feed.shown(&self.codec.claim_name(claim.shard)) {
-                None => missing.push(LeaseRecord::Claim(claim.clone())),
-                Some(shown) if shown < claim.version => self.history.contradicted(),
-                Some(_) => {}
-            }
-        }
+        let claims = self.coordinator.claims().filter(|claim| claim.version <= version);
+        let missing = claims.filter(|claim| !feed.knows(&self.codec.claim_name(claim.shard)));
+        let missing: Vec<_> = missing.cloned().map(LeaseRecord::Claim).collect();
         missing.iter().for_each(|record| self.gone(record, now));
     }
 

@@ -9,7 +9,7 @@
 //! | what | files |
 //! |---|---|
 //! | a replica: its start and end | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
-//! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`rewinds`], [`catch_up`] |
+//! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`catch_up`] |
 //! | its readings: watches, lists | [`watch_feed`], [`pod_watch`], [`pod_places`], [`subscription`], [`relist`], [`rereads`], [`rest`] |
 //! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`] |
 //! | pods without a Job, or with the label of another's shard | [`orphan_pods`], [`stripped_pods`], [`labelling`], [`release_with_job`] |
@@ -35,6 +35,7 @@ mod job_index;
 mod job_input;
 mod job_metrics;
 mod job_trace;
+mod jobs_by_name;
 mod labelling;
 mod large_pods;
 mod large_templates;
@@ -61,7 +62,6 @@ mod replica_actor;
 mod requests;
 mod rereads;
 mod rest;
-mod rewinds;
 mod shard_actor;
 mod stripped_pods;
 mod subscription;
@@ -81,4 +81,5 @@ pub use controller::{Controller, ControllerError};
 pub use lease_manager::Incompatibility;
 pub use replica::Replica;
 pub use shard_actor::ShardReport;
+pub use supervision::Fatal;
 pub use waits::WaitingJob;

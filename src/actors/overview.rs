@@ -3,6 +3,7 @@
 //! A replica knows all Leases, and so the owners of all shards, and all Jobs. Why a Job waits is known to the
 //! owner of its shard alone. [`merge`] puts the overviews of several replicas together.
 
+mod interest;
 mod jobs;
 mod merge;
 
@@ -12,7 +13,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-pub(super) use self::jobs::select;
+pub use self::interest::{Interest, JobEnd};
+pub(super) use self::jobs::{Selected, select};
 pub use self::merge::{merge, whole_pages};
 use super::config::ControllerConfig;
 pub use super::last_failures::LastFailure;
@@ -43,6 +45,9 @@ pub struct Overview {
     pub gates: Vec<GateOverview>,
     /// Jobs.
     pub jobs: JobsOverview,
+    /// The Job that was asked for by name, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobOverview>,
 }
 
 /// A replica, as its heartbeat shows it.
@@ -125,7 +130,7 @@ pub struct JobsOverview {
     pub phases: BTreeMap<Phase, usize>,
     /// Jobs of the phase that was asked for, of which `items` is a part.
     pub matching: usize,
-    /// Unfinished Jobs by namespace and name, then finished ones, the latest first.
+    /// By [`Interest`], then finished Jobs by their end, the latest first, and others by namespace and name.
     pub items: Vec<JobOverview>,
 }
 
@@ -236,6 +241,7 @@ pub(super) fn of_leases(
         handovers: handovers.collect(),
         gates: Vec::new(),
         jobs: JobsOverview::default(),
+        job: None,
     }
 }
 

@@ -5,18 +5,17 @@
 //! Shards come and go. New shards are listed together, and watched on a stream of their own. A moment later
 //! one watch replaces all streams. It selects their shards, from the lowest version up to which they have
 //! shown everything. Changes that shards have already seen are left out, and nothing is listed again
-//! ([`routes`] decides that). The streams before it end when the API server has begun to answer. Events of
-//! shards that are gone are left out, until a watch without them follows.
+//! ([`routes`] decides that). If the API server no longer has that version, the watch lists all its shards.
+//! Events of shards that are gone are left out, until a watch without them follows.
 //!
 //! ```text
 //! shards 0 to 31: a stream is at version 900        shards 32 to 63 are claimed
 //!    │                                                 │ listed together at 950, and watched
 //!    │ at 905                                          │ at 960
 //!    │<──── a second later, a watch of shards 0 to 63 begins after 905, the lower version ────>│
-//!    │ goes on, to 910                                 │ goes on, to 970
-//!    ✕ closed when the API server has begun to answer  ✕
-//!                    │ 906 … 910 of shards 0 to 31 were shown: left out; so is 906 … 970 of 32 to 63
-//!                    │ everything after that is shown
+//!    ✕ closed                                          ✕ closed
+//!                    │ 906 … 960 of shards 32 to 63 were shown: left out
+//!                    │ everything else is shown
 //! ```
 
 mod outbox;
@@ -38,13 +37,12 @@ use self::routes::{Routes, Upkeep};
 use self::streams::{StreamId, Streams};
 use super::job_index::JobIndex;
 use super::pod_places::PodPlaces;
-use super::rewinds::Rewinds;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::{Part, TestHooks};
 use crate::cluster::supervision::{Pauses, caught};
 use crate::cluster::transport::Transport;
-use crate::cluster::watch::{Change, Start, Vigil};
+use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedPod, PodDecoder};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::{ShardCount, ShardId};
@@ -59,8 +57,6 @@ const IDLE_GAP: Duration = Duration::from_millis(10);
 /// Time between two looks at the streams while there are more than are needed, or a stream selects shards that are
 /// gone.
 const UPKEEP: Duration = Duration::from_secs(1);
-/// Pause after a watch could not begin since the API server no longer had its version.
-const UPKEEP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Which pods a watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +97,6 @@ pub struct Services {
     pub transport: Arc<dyn Transport>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Looks after all watches of the replica.
-    pub vigil: Vigil,
-    /// After each of these, all versions are of another history.
-    pub rewinds: Rewinds,
     /// The next number by which chance varies.
     pub seeds: Arc<AtomicU64>,
     /// How many shards there are.
@@ -205,7 +197,6 @@ struct Look {
 impl Work {
     /// Runs until no shard can join any more.
     async fn run(&mut self) {
-        let mut rewinds = self.services.rewinds.subscribe();
         loop {
             let (timer, may_read) = (self.timer(), self.hold_until.is_none() && self.outbox.has_room());
             tokio::select! {
@@ -214,8 +205,6 @@ impl Work {
                     Some(command) => self.obey(command),
                     None => return,
                 },
-                // Versions that the streams know mean nothing in another history.
-                () = rewinds.rewound() => self.begin_anew(),
                 () = self.outbox.sent(), if self.outbox.is_sending() => {}
                 () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.tick(),
                 stream = self.streams.ready(), if may_read => self.take(stream),
@@ -271,8 +260,9 @@ impl Work {
                 Upkeep::Later => Some(Look { at: now + UPKEEP, ..look }),
                 Upkeep::Join { sources, after } => {
                     let selector = self.selector(&self.routes.shown_by(&sources));
-                    let stream = self.streams.open(&self.services, Start::After(after), selector);
-                    self.routes.follow(stream, sources, after);
+                    let stream = self.streams.open(&self.services, Some(after), selector);
+                    self.routes.follow(stream, &sources, after, now);
+                    self.close_idle();
                     Some(Look { at: now + UPKEEP, ..look })
                 }
             };
@@ -285,7 +275,7 @@ impl Work {
         // Otherwise after another list is complete.
         if !waiting.is_empty() && self.routes.may_list() {
             let selector = self.selector(&waiting);
-            let stream = self.streams.open(&self.services, Start::List, selector);
+            let stream = self.streams.open(&self.services, None, selector);
             self.routes.list(stream, &waiting);
         }
     }
@@ -309,12 +299,8 @@ impl Work {
     fn take(&mut self, stream: StreamId) {
         let now = Instant::now();
         let Some(steps) = self.streams.steps() else {
-            // The stream could not begin. The streams that it was to follow go on.
-            self.routes.ended(stream);
-            self.streams.close(stream);
-            self.list_soon();
-            self.look = Some(Look { at: now + UPKEEP_PAUSE, since: now });
-            return;
+            // A watch goes on for ever, unless its runtime shuts down.
+            return self.streams.close(stream);
         };
         let is_part = steps.len() < streams::MAX_STEPS;
         let outbox = &mut self.outbox;

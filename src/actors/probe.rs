@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::Addr;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Mutex, oneshot};
@@ -16,7 +17,7 @@ use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
 use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
 use super::liveness::Liveness;
-use super::overview::{self, Overview};
+use super::overview::{self, Overview, Selected};
 use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
 use super::supervision::Downfall;
 use crate::cluster::access_review::AccessReviewer;
@@ -24,8 +25,11 @@ use crate::cluster::boot_clock::BootClock;
 use crate::cluster::elsewhere::Elsewhere;
 use crate::cluster::supervision::supervised;
 use crate::cluster::transport::Transport;
-use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
+use crate::telemetry::http::{
+    self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls, TraceQuery,
+};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long readings of the Jobs are shared: many viewers cost the actors no more than one.
 const READING_PERIOD: Duration = Duration::from_millis(250);
@@ -86,7 +90,8 @@ impl ReplicaProbe {
         let (end, ended) = oneshot::channel::<()>();
         let transport = Arc::new(Elsewhere::new(transport, Handle::current()));
         let access = rules(&self.config, transport);
-        let pages = http::router(self.metrics.clone(), Arc::new(self), access);
+        let live = self.config.live.clone();
+        let pages = http::router(self.metrics.clone(), Arc::new(self), access, live);
         let listener = listener.into_std()?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("yardmaster-pages".into()).spawn(move || {
@@ -126,12 +131,13 @@ impl ReplicaProbe {
         overview.gates.push(overview::gate(&self.config, &self.metrics));
         // A selection from very many Jobs takes a while, and heartbeats leave from these
         // threads.
-        let selected = tokio::task::spawn_blocking(move || overview::select(&jobs, &query)).await;
-        let Ok((jobs, by_shard)) = selected else { return overview };
+        let selected =
+            tokio::task::spawn_blocking(move || overview::select(&jobs, &query, Timestamp::now())).await;
+        let Ok(Selected { jobs, job, by_shard }) = selected else { return overview };
         for shard in &mut overview.shards {
             shard.jobs = Some(by_shard.get(&shard.shard).copied().unwrap_or_default());
         }
-        overview.jobs = jobs;
+        (overview.jobs, overview.job) = (jobs, job);
         overview
     }
 }
@@ -157,12 +163,17 @@ impl Overviews for ReplicaProbe {
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
         Box::pin(async { serde_json::to_value(self.read_overview(query).await).unwrap_or_default() })
     }
+
+    fn trace(&self, TraceQuery { namespace, job }: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+        let traces = self.config.traces.latest(&namespace, &job);
+        Box::pin(async { traces })
+    }
 }
 
 impl Probe for ReplicaProbe {
     fn healthy(&self) -> Result<(), String> {
-        if let Some(what) = self.downfall.has_come() {
-            return Err(format!("{what} has panicked"));
+        if let Some(why) = self.downfall.has_come() {
+            return Err(why.to_string());
         }
         if !self.replica.connected() {
             return Err("the actors are gone".into());
@@ -193,6 +204,7 @@ impl Probe for ReplicaProbe {
     fn measure(&self, metrics: &Metrics) {
         let dropped = self.config.traces.dropped();
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
+        metrics.trace_memory.set(i64::try_from(self.config.traces.kept_bytes()).unwrap_or(i64::MAX));
         let renewed = self.lease_manager.view().borrow().renewed();
         // A heartbeat that has never been renewed is as old as the replica.
         let age = self.boot_clock.now().saturating_duration_since(renewed.unwrap_or(self.began));

@@ -31,8 +31,7 @@ pub enum ShardCommand {
     Drain(ShardId),
     /// The shard is no longer ours.
     Drop(ShardId),
-    /// Everything is read again: the API server shows an earlier history, as after a restore of etcd, or
-    /// this replica was lost for a while. All shards were dropped before.
+    /// Everything is read again: this replica was lost for a while. All shards were dropped before.
     Forget,
 }
 

@@ -254,6 +254,7 @@ impl ReplicaActor {
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
         self.doubtful.end_reading(&job.uid);
         let (shard, job) = self.job_cache.insert(job);
+        self.cx.jobs_by_name.seen(&job, self.cx.config.manages_job(&job));
         self.deliver(shard, job, arrived);
         self.look_at_left_alone(ctx);
     }
@@ -305,12 +306,12 @@ impl ReplicaActor {
         });
     }
 
-    /// Everything known is of a history that is no more. All shards were dropped before.
+    /// Everything known may be very old. All shards were dropped before.
     fn forget_all(&mut self, ctx: &Context<Self>) {
-        self.cx.self_writes.clear();
         self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.cx.job_index.clear();
+        self.cx.jobs_by_name.clear();
         self.doubtful = DoubtfulJobs::default();
         self.watch_jobs(ctx);
     }
@@ -321,6 +322,7 @@ impl ReplicaActor {
         self.cx.job_index.remove(uid);
         let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);
+        self.cx.jobs_by_name.gone(&job);
         if !ours {
             // The shard of the Job itself gets its message below.
             let home = self.cx.config.shards.shard_of(&uid.to_string());
@@ -345,6 +347,7 @@ impl ReplicaActor {
         if let Some(feed) = &mut self.job_feed {
             feed.is_listed = true;
         }
+        self.cx.jobs_by_name.listed();
         self.shards.values().for_each(|shard| shard.actor.do_send(JobsListed));
     }
 }
@@ -368,7 +371,10 @@ impl Handler<Jobs> for ReplicaActor {
         self.cx.config.test_hooks.pass(Part::Replica);
         for change in changes {
             match change {
-                Change::Restarted => self.job_cache.restart(),
+                Change::Restarted => {
+                    self.job_cache.restart();
+                    self.cx.jobs_by_name.listing();
+                }
                 Change::Listed(job) => self.job_seen(job, arrived, ctx),
                 Change::Applied(job) => {
                     self.shown(job.version.order());

@@ -8,6 +8,9 @@
 //! | a watch, the write gate, the recorder of Events, the election | it restarts ([`supervised`]) |
 //! | the lease manager, the replica actor, or a task of its own | the process ends: everything depends on them |
 //!
+//! The process also ends if resource versions go back, as after a restore of etcd. Known state then means
+//! nothing, and the next start lists everything.
+//!
 //! [`supervised`]: crate::cluster::supervision::supervised
 
 use std::sync::Arc;
@@ -73,27 +76,43 @@ impl Drop for PanicNotice {
     }
 }
 
-/// Whether something has panicked that the whole replica depends on. Clones share it.
+/// Why a whole replica must end. A new process takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fatal {
+    /// This part has panicked, and the whole replica depends on it.
+    #[error("{0} has panicked; its shards go to other replicas when the Lease expires")]
+    Panicked(&'static str),
+    /// The API server shows an earlier version of an object than before, so known state means nothing.
+    #[error(
+        "resource versions have gone back, as after a restore of etcd; a new start reads everything again"
+    )]
+    VersionsWentBack,
+}
+
+/// Whether the whole replica must end. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Downfall(Arc<watch::Sender<Option<&'static str>>>);
+pub struct Downfall(Arc<watch::Sender<Option<Fatal>>>);
 
 impl Downfall {
-    /// The replica must end, because of this part.
-    pub fn cause(&self, what: &'static str) {
-        self.0.send_if_modified(|cause| cause.is_none() && cause.replace(what).is_none());
+    /// The replica must end, for this reason. The first reason counts.
+    pub fn cause(&self, why: Fatal) {
+        self.0.send_if_modified(|cause| cause.is_none() && cause.replace(why).is_none());
     }
 
-    /// The name of the part that has panicked.
-    pub fn has_come(&self) -> Option<&'static str> {
+    /// Why the replica must end, if it must.
+    pub fn has_come(&self) -> Option<Fatal> {
         *self.0.borrow()
     }
 
-    /// Returns once something has panicked.
-    pub async fn comes(&self) -> &'static str {
+    /// Returns once the replica must end.
+    pub async fn comes(&self) -> Fatal {
         let mut cause = self.0.subscribe();
-        // The sender lives as long as this.
-        let what = cause.wait_for(Option::is_some).await;
-        what.ok().and_then(|what| *what).unwrap_or_default()
+        let why = cause.wait_for(Option::is_some).await.ok().and_then(|why| *why);
+        match why {
+            Some(why) => why,
+            // The sender lives as long as this.
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -146,8 +165,9 @@ mod tests {
     async fn the_first_cause_of_a_downfall_counts() {
         let downfall = Downfall::default();
         assert_eq!(downfall.has_come(), None);
-        downfall.cause("first");
-        downfall.cause("second");
-        assert_eq!((downfall.comes().await, downfall.has_come()), ("first", Some("first")));
+        downfall.cause(Fatal::VersionsWentBack);
+        downfall.cause(Fatal::Panicked("a part"));
+        assert_eq!(downfall.comes().await, Fatal::VersionsWentBack);
+        assert_eq!(downfall.has_come(), Some(Fatal::VersionsWentBack));
     }
 }

@@ -5,8 +5,12 @@
 //! thread sleeps for a moment before it parks, and then finds all work that has come meanwhile. If the
 //! API server takes long to answer, a longer moment costs little by comparison. It also leaves more of
 //! the cores to an API server on the same machine.
+//!
+//! After a rest, the next pieces of work are those of a single Job, one after the other. No other work would join
+//! them, so a thread parks at once then.
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::runtime::{Builder, Runtime};
@@ -18,6 +22,39 @@ use crate::cluster::answer_time::AnswerTime;
 const PARK_DELAY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// Between these, one in this many parts of the time in which the API server answers.
 const OF_ANSWER: u32 = 6;
+
+/// A thread that was parked for this long had a rest.
+const REST: Duration = Duration::from_millis(10);
+/// Parks at once after a rest: twice as many as the events and answers between two steps of a one-pod Job.
+const QUICK_PARKS: u32 = 16;
+
+/// Which parks of the threads of a runtime are at once.
+#[derive(Debug, Default)]
+struct Haste {
+    /// How many of the next.
+    left: u32,
+    /// When a thread last parked.
+    parked: Option<Instant>,
+}
+
+impl Haste {
+    /// Whether the next park is at once.
+    fn take(&mut self) -> bool {
+        let is_quick = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_quick
+    }
+
+    fn parked(&mut self, now: Instant) {
+        self.parked = Some(now);
+    }
+
+    fn woken(&mut self, now: Instant) {
+        if self.parked.is_none_or(|at| now.duration_since(at) >= REST) {
+            self.left = QUICK_PARKS;
+        }
+    }
+}
 
 /// The threads for the network.
 ///
@@ -56,7 +93,21 @@ pub(super) fn half_the_cores() -> usize {
 }
 
 fn gathering(builder: &mut Builder, answer_time: AnswerTime) -> &mut Builder {
-    builder.enable_all().on_thread_park(move || std::thread::sleep(park_delay(answer_time.without_tenants())))
+    let haste = Arc::new(Mutex::new(Haste::default()));
+    let woken = haste.clone();
+    let park = move || {
+        let is_quick = lock(&haste).take();
+        if !is_quick {
+            std::thread::sleep(park_delay(answer_time.without_tenants()));
+        }
+        lock(&haste).parked(Instant::now());
+    };
+    builder.enable_all().on_thread_park(park).on_thread_unpark(move || lock(&woken).woken(Instant::now()))
+}
+
+fn lock(haste: &Mutex<Haste>) -> MutexGuard<'_, Haste> {
+    // Every step leaves a usable state.
+    haste.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn park_delay(answer_time: Duration) -> Duration {
@@ -66,6 +117,27 @@ fn park_delay(answer_time: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parks_are_at_once_after_a_rest_only() {
+        let (mut haste, start) = (Haste::default(), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        // A stream: work comes every millisecond.
+        haste.parked(at(0));
+        (1..100).for_each(|ms| {
+            haste.woken(at(ms));
+            assert!(!haste.take(), "after {ms} ms of a stream");
+            haste.parked(at(ms));
+        });
+        haste.woken(at(110));
+        let quick = (0..2 * QUICK_PARKS).filter(|_| {
+            let is_quick = haste.take();
+            haste.parked(at(110));
+            haste.woken(at(111));
+            is_quick
+        });
+        assert_eq!(quick.count(), QUICK_PARKS as usize);
+    }
 
     #[test]
     fn threads_sleep_longer_where_answers_take_long() {

@@ -27,7 +27,7 @@ pub struct WaitingJob {
     /// Until when, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The API server's message, if it refuses the pods (as with an exceeded quota).
+    /// The API server's message, if it refuses the pods (as with an exceeded quota), or another detail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<Arc<str>>,
 }
@@ -86,7 +86,10 @@ impl Waits {
             name: job.name.clone(),
             reason: wait.reason(),
             until: wait.until(),
-            message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).cloned(),
+            message: wait
+                .detail()
+                .map(Arc::from)
+                .or_else(|| refusal.filter(|_| matches!(wait, Wait::Refused(_))).cloned()),
         };
         self.0.count(&waiting, 1);
         let before = self.jobs().insert(key, waiting);
@@ -110,6 +113,7 @@ impl Waits {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::job::order::{Hindrance, Obstacle};
     use crate::job::spec::Completion;
     use crate::job::tests::fixture::{at, job};
 
@@ -149,6 +153,7 @@ mod tests {
     fn every_reason_has_a_series() {
         for wait in [
             Wait::Suspended,
+            Wait::After(Obstacle { cause: Hindrance::Failed, job: "before".into() }),
             Wait::Deleting,
             Wait::PodBackoff(at(1)),
             Wait::IndexBackoff(at(1)),

@@ -22,7 +22,7 @@ use super::test_hooks::Part;
 use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
-use crate::cluster::watch::{Change, Selection, watch_together};
+use crate::cluster::watch::{Change, Selection, watch};
 use crate::cluster::wire::{ObservedJob, ObservedPod, PodDecoder};
 use crate::job::selector::Selector;
 
@@ -51,37 +51,27 @@ pub struct Jobs {
 
 /// Feeds the Jobs of the cluster to an actor until the subscription is dropped or the actor is gone.
 pub fn feed_jobs(cx: &ReplicaContext, to: Recipient<Jobs>) -> Subscription {
-    let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
+    let decoder = cx.job_decoder();
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
-    let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
     #[cfg(feature = "test-hooks")]
     let config = cx.config.clone();
     // A feed that has panicked begins with a list.
     let follow = move || {
-        let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+        let (transport, metrics) = (transport.clone(), metrics.clone());
         let (decoder, to) = (decoder.clone(), to.clone());
         #[cfg(feature = "test-hooks")]
         let config = config.clone();
-        let mut rewinds = rewinds.subscribe();
         async move {
-            loop {
-                let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
-                let jobs = Selection::all(Resource::JOBS);
-                let changes = watch_together(vigil, transport, jobs, decoder.clone(), metrics, seed);
-                let forwarding = forward(changes, |changes| {
-                    #[cfg(feature = "test-hooks")]
-                    config.test_hooks.pass(Part::Feed);
-                    let few = changes.len() <= BACKPRESSURE_THRESHOLD;
-                    deliver(&to, Jobs { from: id, arrived: StdInstant::now(), changes }, few)
-                });
-                tokio::select! {
-                    biased;
-                    // Versions that the watch knows mean nothing in another history.
-                    () = rewinds.rewound() => {}
-                    () = forwarding => return,
-                }
-            }
+            let jobs = Selection::all(Resource::JOBS);
+            let changes = watch(transport, jobs, decoder, metrics, seed);
+            forward(changes, |changes| {
+                #[cfg(feature = "test-hooks")]
+                config.test_hooks.pass(Part::Feed);
+                let few = changes.len() <= BACKPRESSURE_THRESHOLD;
+                deliver(&to, Jobs { from: id, arrived: StdInstant::now(), changes }, few)
+            })
+            .await;
         }
     };
     let task = cx.runtime.spawn(supervised("the feed of an actor", follow));

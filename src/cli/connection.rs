@@ -12,6 +12,7 @@ use secrecy::ExposeSecret as _;
 
 use super::command_line::quoted;
 use super::file_problem::file_problem;
+use super::page_client::PageAddress;
 use super::{Failure, server_address};
 use crate::net::proxy::{Proxy, ProxyError};
 
@@ -90,6 +91,15 @@ impl ConnectionArgs {
             return Ok(with_proxy(config, None)?);
         }
         self.config().await
+    }
+
+    /// The page that the kubeconfig of the selected cluster names, as that of `yardmaster cluster` does.
+    pub(super) fn page(&self) -> Option<PageAddress> {
+        let kubeconfig = match &self.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file),
+            None => Kubeconfig::read(),
+        };
+        PageAddress::of(&kubeconfig.ok()?, self.context.as_deref())
     }
 
     fn refuse(&self, flag: &str, error: &dyn std::fmt::Display) -> Failure {

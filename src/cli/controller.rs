@@ -20,6 +20,7 @@ use crate::cluster::answer_time::AnswerTime;
 use crate::job::options::DefaultOption;
 use crate::sharding::ShardCount;
 use crate::sharding::lease::LONGEST_LEASE;
+use crate::telemetry::traces::MOST_TRACE_MEMORY;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
@@ -60,7 +61,7 @@ pub(super) struct ControllerArgs {
     /// Maximum burst of writes above --kube-api-qps.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
-    /// Maximum time that status updates are batched under load; up to 5 s if progress would take over 1% of
+    /// Maximum time that status updates are batched under load; up to 7 s if progress would take over 1% of
     /// --kube-api-qps, and longer if it would take over 25%.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     batch_period: Duration,
@@ -103,6 +104,9 @@ pub(super) struct ControllerArgs {
     /// traces].
     #[arg(long, value_name = "URL")]
     pub(super) otlp_endpoint: Option<String>,
+    /// Memory for the latest traces of Jobs, which `yardmaster trace` reads, in MiB, up to 1024; 0 keeps none.
+    #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(MOST_TRACE_MEMORY)))]
+    pub(super) trace_memory: u32,
     /// End when standard input closes: the parent process may be killed.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
@@ -201,9 +205,11 @@ pub(super) async fn run(
     telemetry: Telemetry,
     answer_time: AnswerTime,
 ) -> Result<ExitCode, Failure> {
-    let settings = ControllerConfig { answer_time, ..args.settings(telemetry)? };
+    let settings = args.settings(telemetry)?;
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
+    let live = args.pages.live(&connection)?;
+    let settings = ControllerConfig { answer_time, live, ..settings };
     let controller = match Controller::start(settings, connection).await {
         Err(ControllerError::Tls(error)) => {
             return Err(Failure::bad_input(format!("--tls-cert-file: {error}")));
@@ -222,7 +228,7 @@ pub(super) async fn run(
         error = controller.ended() => {
             match error {
                 // Nobody is left to hand the shards over.
-                ControllerError::Panicked(_) => controller.abort().await,
+                ControllerError::Fatal(_) => controller.abort().await,
                 _ => controller.shutdown().await,
             }
             return Err(match error {

@@ -1,8 +1,10 @@
 //! A complete cluster within this process: API server, controllers and kubelet.
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use etcetera::BaseStrategy as _;
@@ -10,14 +12,21 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::Kubeconfig;
 use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
 
 use super::console::note;
+use super::page_client::{PageAddress, new_token};
 use super::temporary::private_directory;
-use crate::actors::{Controller, ControllerConfig};
+use super::trace::waterfall_of;
+use crate::actors::{Controller, ControllerConfig, DebugAccess};
 use crate::sharding::ShardCount;
+use crate::telemetry::http::Secret;
 use crate::telemetry::traces::JobTraces;
 use yardmaster_embedded::kubelet::{self, Claims, Kubelet, KubeletConfig, START_MOUNTED};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
+
+/// How long the end of a trace may take after that of its Job.
+const LATEST_END: Duration = Duration::from_secs(1);
 
 /// Becomes a process of a pod, if the supervisor has started this program for that: before anything else,
 /// since each such process waits for it.
@@ -52,16 +61,20 @@ pub(super) struct EmbeddedCluster {
     controllers: Vec<Controller>,
     server: ApiServer,
     client: kube::Client,
+    traces: JobTraces,
+    /// The token of the page that the first controller serves, if it does.
+    page_token: Option<String>,
     directory: TempDir,
 }
 
 impl EmbeddedCluster {
     /// Starts everything, with a controller for each of these values of `spec.managedBy`, and a kubelet that has its data and
-    /// claims here.
+    /// claims here. `has_page`: the first controller serves its page, which the kubeconfig names.
     pub(super) async fn start(
         controller_names: &[&str],
         kubelet: KubeletConfig,
         traces: &JobTraces,
+        has_page: bool,
     ) -> anyhow::Result<Self> {
         let directory = private_directory()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
@@ -70,15 +83,35 @@ impl EmbeddedCluster {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
         let mut controllers = Vec::new();
+        let page_token = has_page.then(new_token);
         for name in controller_names {
-            let settings = controller_config(name, shards, traces.clone());
+            let mut settings = controller_config(name, shards, traces.clone());
+            if let Some(token) = page_token.as_deref().filter(|_| controllers.is_empty()) {
+                settings.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
+                settings.debug_access = DebugAccess::Secret(Secret::new(token));
+            }
             controllers.push(Controller::start(settings, config.clone()).await?);
         }
         let client = kube::Client::try_from(config)?;
         let data_dir = Some(directory.path().join("pods"));
         let kubelet = KubeletConfig { data_dir, api: server.pod_entrance(), claims: claims(), ..kubelet };
         let kubelet = Kubelet::start(client.clone(), kubelet).await?;
-        Ok(Self { kubelet, controllers, server, client, directory })
+        Ok(Self { kubelet, controllers, server, client, traces: traces.clone(), page_token, directory })
+    }
+
+    /// The waterfall of a Job that has ended, if traces are kept. The controller records the end a moment after it has
+    /// written it.
+    pub(super) async fn trace(&self, namespace: &str, name: &str) -> Option<String> {
+        let deadline = Instant::now() + LATEST_END;
+        loop {
+            let traces = self.traces.latest(namespace, name)?;
+            let scopes = traces.resource_spans.iter().flat_map(|part| &part.scope_spans);
+            let has_ended = scopes.flat_map(|scope| &scope.spans).any(|span| span.name == "job");
+            if has_ended || Instant::now() > deadline {
+                return waterfall_of(traces, namespace, name);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// A client of the API server.
@@ -100,7 +133,12 @@ impl EmbeddedCluster {
     /// Writes a kubeconfig, and returns a text that says how to use it.
     pub(super) fn address(&self) -> anyhow::Result<String> {
         let file = self.directory.path().join("kubeconfig");
-        write_kubeconfig(&self.server.secure_kubeconfig(), &file)?;
+        let mut kubeconfig = self.server.secure_kubeconfig();
+        let page = self.controllers.first().and_then(Controller::address);
+        if let (Some(page), Some(token)) = (page, &self.page_token) {
+            PageAddress::write(&format!("http://{page}/#token={token}"), &mut kubeconfig);
+        }
+        write_kubeconfig(&kubeconfig, &file)?;
         Ok(format!(
             "The embedded cluster is at {}\n  export KUBECONFIG={}",
             self.server.secure_url(),

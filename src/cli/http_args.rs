@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 
 use super::Failure;
+use super::job_page::{JobPage, Offer};
 use crate::actors::{DebugAccess, MetricsAccess};
-use crate::telemetry::http::{Secret, TlsFiles};
+use crate::cluster::transport::ViewerClients;
+use crate::telemetry::http::{Live, Secret, TlsFiles};
 
 /// Flags about the HTTP pages.
 #[derive(Debug, Args)]
@@ -30,6 +32,13 @@ pub(super) struct PagesArgs {
     /// File with the bearer token of --debug-access token; nobody else may read the file.
     #[arg(long, value_name = "FILE", required_if_eq("debug_access", "token"))]
     debug_token_file: Option<PathBuf>,
+    /// Let viewers of the page suspend, resume, delete and retry Jobs with their own bearer tokens, where these
+    /// have the right [default: off].
+    #[arg(long)]
+    page_actions: bool,
+    /// Address of a trace for links of the page, with {trace} where the trace id belongs [default: no links].
+    #[arg(long, value_name = "URL", value_parser = trace_url)]
+    page_trace_url: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,6 +59,18 @@ impl PagesArgs {
     pub(super) fn tls(&self) -> Option<TlsFiles> {
         let (certificate, key) = (self.tls_cert_file.clone()?, self.tls_private_key_file.clone()?);
         Some(TlsFiles { certificate, key })
+    }
+
+    /// The source of the page for everything about one Job that only the API server of this configuration knows. A viewer
+    /// without a bearer token of the cluster has no rights there.
+    pub(super) fn live(&self, kube: &kube::Config) -> Result<Live, Failure> {
+        Ok(match self.debug_access {
+            WhoDebug::Loopback | WhoDebug::Authorized => {
+                let offer = Offer { actions: self.page_actions, trace_url: self.page_trace_url.clone() };
+                Live::of(JobPage::of_viewers(ViewerClients::new(kube)?, offer))
+            }
+            WhoDebug::Token | WhoDebug::Off => Live::default(),
+        })
     }
 
     pub(super) fn metrics_access(&self) -> MetricsAccess {
@@ -79,6 +100,15 @@ impl From<WhoMetrics> for MetricsAccess {
             WhoMetrics::Authorized => Self::Authorized,
         }
     }
+}
+
+/// A value of `--page-trace-url`. The page follows no other scheme: such a link could run a script.
+fn trace_url(text: &str) -> Result<String, String> {
+    let is_web = text.starts_with("https://") || text.starts_with("http://");
+    let has_place = text.contains("{trace}");
+    (is_web && has_place)
+        .then(|| text.to_owned())
+        .ok_or_else(|| "expected http(s)://...{trace}...".to_owned())
 }
 
 /// The token in a file.

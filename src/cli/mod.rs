@@ -19,6 +19,7 @@ mod fit;
 mod http_args;
 mod identity;
 mod job_name;
+mod job_page;
 mod job_phase;
 mod job_view;
 mod line;
@@ -42,6 +43,7 @@ mod signals;
 mod status;
 mod table;
 mod temporary;
+mod trace;
 mod untrusted;
 
 use std::io::IsTerminal as _;
@@ -97,6 +99,8 @@ enum Command {
     Top(status::top::TopArgs),
     /// Print the logs of all pods of a Job.
     Logs(logs::LogsArgs),
+    /// Show the trace of a Job as a waterfall: pods, waits, failures and requests with their times.
+    Trace(trace::TraceArgs),
     /// Check a cluster before or after the installation, and say what to do about what is not well.
     Check(Box<check::CheckArgs>),
     /// Change the number of shards while no replica runs.
@@ -218,6 +222,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Status(args) => status::run(args).await,
             Command::Top(args) => status::top::run(args).await,
             Command::Logs(args) => logs::run(args).await,
+            Command::Trace(args) => trace::run(args).await,
             Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
             Command::Release(args) => release::run(args).await,
@@ -249,8 +254,14 @@ impl Cli {
             Some(LogForm::Json) => LogFormat::Json,
             Some(LogForm::Text) | None => LogFormat::Text,
         };
-        let config =
-            telemetry::Config { log_format, log_level, otlp_endpoint: endpoint, identity: &identity };
+        let trace_memory = self.command.trace_memory();
+        let config = telemetry::Config {
+            log_format,
+            log_level,
+            otlp_endpoint: endpoint,
+            trace_memory,
+            identity: &identity,
+        };
         let traces = telemetry::start(&config).map_err(|error| match error {
             StartError::Level(error) => Failure::bad_input(format!("--log-level {log_level:?}: {error}")),
             StartError::Traces(error @ ExportError::Endpoint(_)) => Failure::bad_input(match endpoint {
@@ -278,6 +289,15 @@ impl Command {
         match self {
             Self::Controller(args) => args.otlp_endpoint.as_deref(),
             _ => None,
+        }
+    }
+
+    /// Memory for the latest traces, in MiB.
+    fn trace_memory(&self) -> u32 {
+        match self {
+            Self::Controller(args) => args.trace_memory,
+            Self::Run(args) if args.needs_traces() => trace::OWN_TRACE_MEMORY,
+            _ => 0,
         }
     }
 

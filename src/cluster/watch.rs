@@ -2,7 +2,9 @@
 //!
 //! If the API server serves streaming lists (`sendInitialEvents`) and its caches are not behind, the first
 //! list is one. Otherwise it is a plain list in one piece. A watch that breaks is resumed from the last
-//! version seen. The watcher relists only when the API server no longer has that version (410). kube's
+//! version seen. The watcher relists only when the API server no longer has that version (410). A watch that
+//! is silent for long may be dead, as behind a proxy that keeps its connection. So it is opened again from
+//! its last version, which is right in any case. API servers send bookmarks only about once a minute. kube's
 //! `runtime::watcher` would do the same over full-size objects in owned strings, without byte counts or the
 //! seam to a simulated network.
 
@@ -15,8 +17,6 @@ mod meter;
 mod position;
 mod query;
 mod session;
-mod step;
-mod vigil;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,6 @@ use tokio::time::{Instant, sleep};
 use self::broken::{Broken, Stopped};
 use self::meter::Meter;
 use self::position::{FIRST_PATIENCE, LONGEST_PATIENCE, Patience, Position};
-use self::vigil::{Newest, spread};
 use super::resource::Resource;
 use super::supervision::supervised;
 use super::transport::Transport;
@@ -39,8 +38,6 @@ use crate::telemetry::metrics::Metrics;
 
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
-pub use self::step::{Start, Step};
-pub use self::vigil::Vigil;
 
 /// An item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +59,20 @@ pub enum Change<T> {
     Deleted(T),
 }
 
+/// An item of a watch, for readers that may go on from its position with another selection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<T> {
+    /// A change.
+    Change(Change<T>),
+    /// All changes up to this version have been sent.
+    Reached(u64),
+}
+
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
+/// Silence after which a watch is opened again.
+const SILENCE: Duration = Duration::from_secs(20);
 /// A watch that was open for as long as this has not failed.
 const LASTED: Duration = Duration::from_secs(10);
 /// Requested length of a watch that was silent, in seconds. API servers send a bookmark 2 s before the end, and other
@@ -72,8 +80,6 @@ const LASTED: Duration = Duration::from_secs(10);
 const BRIEF_SECONDS: u64 = 16;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
-/// A watch that begins after a version has begun when the API server has been silent for this long.
-const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
@@ -98,39 +104,24 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    watch_together(Vigil::default(), transport, selection, decoder, metrics, seed)
-}
-
-/// As [`watch`], together with others: one that is found dead makes all suspect.
-///
-/// # Panics
-/// Outside a tokio runtime.
-pub fn watch_together<D: Decoder>(
-    vigil: Vigil,
-    transport: Arc<dyn Transport>,
-    selection: Selection,
-    decoder: D,
-    metrics: Arc<Metrics>,
-    seed: u64,
-) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let steps = watch_steps(Start::List, vigil, transport, selection, decoder, metrics, seed);
+    let steps = watch_steps(None, transport, selection, decoder, metrics, seed);
     let changes = stream::unfold(steps, |mut steps| async { Some((steps.recv().await?, steps)) });
     let change = |step| async {
         match step {
             Step::Change(change) => Some(change),
-            Step::Resumed | Step::Reached(_) => None,
+            Step::Reached(_) => None,
         }
     };
     changes.filter_map(change).boxed()
 }
 
-/// As [`watch_together`], with the positions of the watch.
+/// As [`watch`], with the positions of the watch. With `after`, it begins after this version, without a list
+/// if the API server still has the version.
 ///
 /// # Panics
 /// Outside a tokio runtime.
 pub fn watch_steps<D: Decoder>(
-    start: Start,
-    vigil: Vigil,
+    mut after: Option<u64>,
     transport: Arc<dyn Transport>,
     selection: Selection,
     decoder: D,
@@ -139,10 +130,8 @@ pub fn watch_steps<D: Decoder>(
 ) -> mpsc::Receiver<Step<D::Object>> {
     let (out, steps) = mpsc::channel(BUFFER);
     let to = out.clone();
-    let mut start = Some(start);
     // A watcher that has panicked knows nothing for certain, and lists again.
     let begin = move || {
-        let start = start.take().unwrap_or(Start::List);
         Watcher {
             transport: transport.clone(),
             meter: Meter::new(&metrics, selection.resource.plural),
@@ -150,13 +139,10 @@ pub fn watch_steps<D: Decoder>(
             decoder: decoder.clone(),
             seed,
             out: to.clone(),
-            vigil: vigil.clone(),
-            newest: vigil.newest(),
             patience: FIRST_PATIENCE,
             streams: Streams::Yes,
-            has_begun: start == Start::List,
         }
-        .run(start)
+        .run(after.take())
     };
     // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
@@ -176,13 +162,8 @@ struct Watcher<D: Decoder> {
     meter: Meter,
     seed: u64,
     out: mpsc::Sender<Step<D::Object>>,
-    vigil: Vigil,
-    /// The newest version of the history that the open watch shows.
-    newest: Newest,
     patience: Patience,
     streams: Streams,
-    /// False while it is not known whether the API server has the version after which to begin.
-    has_begun: bool,
 }
 
 /// Whether to try a streaming list.
@@ -210,11 +191,8 @@ impl Streams {
 }
 
 impl<D: Decoder> Watcher<D> {
-    async fn run(mut self, start: Start) -> Stopped {
-        let mut position = Position::default();
-        if let Start::After(version) = start {
-            position.version = Some(version);
-        }
+    async fn run(mut self, after: Option<u64>) -> Stopped {
+        let mut position = Position { version: after, ..Position::default() };
         let (mut pauses, mut relists) = (self.pauses(), self.pauses());
         loop {
             let began = Instant::now();
@@ -235,7 +213,6 @@ impl<D: Decoder> Watcher<D> {
             let lasted = began.elapsed() >= Duration::from_secs(1);
             match end {
                 Err(Broken::Stopped) => return Stopped,
-                Err(Broken::Expired) if !self.has_begun => return Stopped,
                 Ok(()) if lasted => {
                     // If the watch lasts as long as was asked for, it ends alone.
                     if !position.was_silent && open_for < Duration::from_secs(WATCH_SECONDS) {
@@ -300,6 +277,13 @@ impl<D: Decoder> Watcher<D> {
             .with_jitter_seed(self.seed)
             .build()
     }
+}
+
+/// A part of this time that varies by the seed.
+fn spread(seed: u64, time: Duration) -> Duration {
+    // Seeds are numbers in a row: the golden ratio spreads these evenly.
+    let part = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+    time * part as u32 / (1 << 16)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use super::pod::{Phase, Pod};
 use super::pod_set::{Gauges, PodSet};
 use super::saturating::end_of_wait;
 use super::spec::Completion;
-use super::state::{JobState, StatusTurn};
+use super::state::{GateTurn, JobState};
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use super::verdict::{End, condition};
@@ -62,8 +62,6 @@ const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
 /// After a rest, progress waits for this long, and no longer than a batch period. Pods that end or become ready together are then
 /// shown together, and the second of them does not wait for a whole period.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// Periods between two statuses of a suspended Job that only show how many pods are left.
-const SUSPENDED: u32 = 2;
 /// Longest time that pods exist before a status shows the start of their Job: clients read `startTime`, `ready` and
 /// `terminating`, which are absent before.
 const UNSHOWN: Duration = Duration::from_secs(2);
@@ -71,16 +69,33 @@ const UNSHOWN: Duration = Duration::from_secs(2);
 const UNWRITTEN: Duration = Duration::from_secs(40);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
-/// to be sent, and their outcome belongs in the same write.
+/// to be sent, and their outcome belongs in the same write. The first row that holds decides:
+///
+/// | situation | due |
+/// |---|---|
+/// | conditions change, unless the Job resumes; it finishes, restarts, or says why it waits | now |
+/// | counts stay as they are | never |
+/// | the turn at the gate has come | now |
+/// | no creation is answered yet | 30 s after the change; 10 s if the Job has a deadline |
+/// | a batch of uncounted pods is full | now |
+/// | requests about pods are in flight | a period after the change |
+/// | pods can be counted at once, or the end of the Job waits for the count | now |
+/// | the Job starts and has active pods | a fifth of a batch period after the change, or longer |
+/// | the last status is older than a period | 50 ms after the change; at once if the Job starts |
+/// | otherwise | a period after the last status |
+///
+/// The start of a Job is due 40 s after it was decided at the latest.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
-    let says_more = next.waits.is_some() || (state.has_restarted() && next.end.is_none());
+    let restarts = state.has_restarted() && next.end.is_none();
+    let says_more = next.waits.is_some() || restarts || state.has_met_more();
     if conditions_change(state, next) && !resumes(state, next) || finishes(state, next) || says_more {
         return Due::Now;
     }
-    if !counts_change(state, next) {
+    // A Job that waits for others has not begun, so there is nothing to count.
+    if state.is_held_by_order() || !counts_change(state, next) {
         return Due::Never;
     }
-    if state.status_turn == StatusTurn::Here {
+    if state.status_turn == GateTurn::Here {
         return Due::Now;
     }
     let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);
@@ -122,8 +137,8 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
         if is_awaited { Pace::free(state.limits).status_period } else { state.pace.status_period }
     } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
         // The user who has suspended the Job is about to change it, and every write of ours makes that
-        // fail.
-        state.pace.status_period * SUSPENDED
+        // fail. Counts of a status must still not become too old.
+        state.pace.status_period + state.limits.batch_period
     } else {
         state.pace.status_period
     }
@@ -257,6 +272,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
         let message = format!("Restarting all pods: restart {}", status.restarts);
         events.push(JobEvent::warning("Restarting", message));
     }
+    status.after_met = state.predecessors_met().cloned().or(status.after_met);
     next.waits.iter().for_each(|waits| _ = status.ensure(waits.clone()));
     set_start_time(state, next, &mut status, now);
     match &next.end {
@@ -320,6 +336,7 @@ fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Ti
     let spec = &state.job.spec;
     let suspended = status.holding(ConditionKind::Suspended).is_some();
     match &next.end {
+        None if state.is_held_by_order() => {}
         Some(_) => {
             let nothing_to_do = spec.suspend && spec.completion.wanted() == Some(0);
             if status.start_time.is_none() && !nothing_to_do {

@@ -30,6 +30,7 @@
 //! | ours: pods of lost nodes count as failed | [`lost_nodes`] | annotation `yardmaster.dev/lost-node-timeout` |
 //! | ours: how each index has ended | [`index_results`], [`counting`] | annotation `yardmaster.dev/index-results` |
 //! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
+//! | ours: a Job begins after others have ended | [`order`] | annotations `yardmaster.dev/after`, `after-any` |
 //! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
 //! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
@@ -59,6 +60,7 @@ pub mod manifest;
 pub mod memory;
 pub mod names;
 pub mod options;
+pub mod order;
 pub mod overlay;
 pub mod passivation;
 pub mod plan;

@@ -60,6 +60,9 @@ pub const RUNNING_SINCE_ANNOTATION: &str = "yardmaster.dev/running-since";
 /// Annotation on Jobs that keep the results of their indexes, written together with the status
 /// ([`IndexResults`](super::index_results::IndexResults)). Without it, only indexes that are recorded from then on have one.
 pub const RESULTS_ANNOTATION: &str = "yardmaster.dev/results";
+/// Annotation on Jobs that are after others, written together with the status: the names of those that have ended as wanted,
+/// separated by commas. Without it, only Jobs that still exist count.
+pub const AFTER_MET_ANNOTATION: &str = "yardmaster.dev/after-met";
 /// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`. Without it, the back-off follows from
 /// the ended pods alone.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::order::Obstacle;
 use super::pod::{BackoffRecord, NewPod, Pod, PodRef};
 use super::status::JobStatus;
 use crate::mutants::{Mutant, is};
@@ -145,6 +146,8 @@ pub struct BackoffUpdate {
 pub enum Wait {
     /// `spec.suspend`.
     Suspended,
+    /// Another Job has to end before.
+    After(Obstacle),
     /// The Job is being deleted.
     Deleting,
     /// Back-off after failed pods, until this time.
@@ -172,8 +175,12 @@ pub enum Wait {
 
 impl Wait {
     /// All values of [`reason`](Self::reason).
-    pub const REASONS: [&str; 12] = [
+    pub const REASONS: [&str; 16] = [
         "Suspended",
+        "AfterUnfinished",
+        "AfterMissing",
+        "AfterCycle",
+        "AfterFailed",
         "Deleting",
         "PodBackoff",
         "IndexBackoff",
@@ -191,6 +198,7 @@ impl Wait {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",
+            Self::After(obstacle) => obstacle.cause.reason(),
             Self::Deleting => "Deleting",
             Self::PodBackoff(_) => "PodBackoff",
             Self::IndexBackoff(_) => "IndexBackoff",
@@ -202,6 +210,14 @@ impl Wait {
             Self::FailureDebounce(_) => "FailureDebounce",
             Self::Restarting => "Restarting",
             Self::Finishing => "Finishing",
+        }
+    }
+
+    /// More than the reason says, if there is more.
+    pub fn detail(&self) -> Option<String> {
+        match self {
+            Self::After(obstacle) => Some(obstacle.to_string()),
+            _ => None,
         }
     }
 

@@ -10,13 +10,14 @@ use super::end::{self, Tally};
 use super::gang;
 use super::lost_nodes;
 use super::manage::manage;
+use super::order;
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
 use super::pod::{Pod, PodRef};
 use super::pod_deadlines;
 use super::pod_set::PendingRequest;
 use super::retention;
 use super::saturating::after;
-use super::state::{JobState, StatusTurn};
+use super::state::{GateTurn, JobState};
 use super::ttl;
 use super::uid::UidSet;
 use super::verdict::{self, End};
@@ -77,6 +78,10 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
 
 /// Decides whether the Job ends now; if it does not, adjusts the number of its pods.
 fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Next {
+    if state.is_held_by_order() {
+        order::wait(state, now, plan);
+        return Next::default();
+    }
     let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
     if end.is_some() {
         plan.waiting = Some(Wait::Finishing);
@@ -157,7 +162,7 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
             // The pace may become faster before that, and no input announces it.
             plan.wake(at.min(after(now, state.limits.batch_period.max(SOON))));
         }
-        (Due::Now, None) if state.status_turn == StatusTurn::Queued => {
+        (Due::Now, None) if state.status_turn == GateTurn::Queued => {
             plan.status_queued = Some(counting::urgency(state, next));
             plan.status_waits = true;
         }

@@ -48,7 +48,7 @@ fn succeeded<'a>(
     state: &'a JobState,
     now: Timestamp,
     plan: &mut Plan,
-) -> impl Iterator<Item = &'a CountedPod> {
+) -> impl Iterator<Item = &'a CountedPod> + use<'a> {
     let kept_for = state.job.options.prune_after.unwrap_or(Duration::ZERO);
     let due = move |pod: &CountedPod| after(pod.finished.into(), kept_for);
     let counted =

@@ -79,17 +79,21 @@ impl Job {
         }
     }
 
+    fn predecessor_bytes(&self) -> usize {
+        self.options.after.as_ref().map_or(0, |after| after.bytes())
+    }
+
     /// The memory of what the authors of the Job and of its status choose the length of, besides the pod template: lists,
-    /// conditions, policies and the selector. In bytes, about.
+    /// conditions, policies, the selector and names of other Jobs. In bytes, about.
     pub fn weight(&self) -> usize {
         let of_spec = self.spec.policy_bytes() + self.spec.selector.cost();
-        self.status.list_bytes() + self.status.condition_bytes() + of_spec
+        self.status.list_bytes() + self.status.condition_bytes() + of_spec + self.predecessor_bytes()
     }
 
     /// Whether there is something to drop of it if nobody manages it.
     pub fn is_heavy(&self) -> bool {
         let of_status = self.status.list_bytes() + self.status.condition_bytes();
-        of_status + self.spec.policy_bytes() > 0 || self.spec.template.is_kept()
+        of_status + self.spec.policy_bytes() + self.predecessor_bytes() > 0 || self.spec.template.is_kept()
     }
 
     /// Drops what has a [`weight`](Self::weight), but the selector, of a Job that is not managed. Which conditions it has stays
@@ -100,8 +104,9 @@ impl Job {
         self.drop_policies();
     }
 
-    /// Drops the policies, which nobody asks about a Job that has finished.
+    /// Drops the policies and the names of other Jobs, which nobody asks about a Job that has finished.
     pub fn drop_policies(&mut self) {
+        self.options.drop_predecessors();
         if self.spec.policy_bytes() > 0 {
             let spec = Arc::make_mut(&mut self.spec);
             spec.pod_failure_policy = None;

@@ -14,6 +14,7 @@ use super::backoff::{Ended, extend};
 use super::exponential::Exponential;
 use super::gang_state::Gang;
 use super::limits::{Limits, Pace};
+use super::order::{Hindered, OrderLook};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -48,6 +49,10 @@ pub struct JobState {
     pub limits: Limits,
     /// Its gang.
     pub gang: Gang,
+    /// Its predecessors, as last seen.
+    pub(super) order: Option<OrderLook>,
+    /// The one that holds the Job up.
+    pub(super) hindered: Option<Hindered>,
     /// Failures in a row.
     pub(super) streak: Option<BackoffRecord>,
     /// Pods that the status lists as uncounted and that were shown without finalizer, since the last complete
@@ -71,7 +76,7 @@ pub struct JobState {
     /// The wait of a status change.
     status_wait: Option<StatusWait>,
     pub(super) status_in_flight: bool,
-    pub(super) status_turn: StatusTurn,
+    pub(super) status_turn: GateTurn,
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
@@ -106,7 +111,7 @@ enum Between {
 
 /// The turn of the next status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatusTurn {
+pub(super) enum GateTurn {
     /// A status that is due is composed at once.
     NotAsked,
     /// A status waits for its turn, and is composed when that comes.
@@ -139,6 +144,8 @@ impl JobState {
             job,
             limits,
             gang: Gang::default(),
+            order: None,
+            hindered: None,
             streak: None,
             shown_released: UidSet::default(),
             released_and_left: UidSet::default(),
@@ -150,7 +157,7 @@ impl JobState {
             between: Between::Free,
             status_wait: None,
             status_in_flight: false,
-            status_turn: StatusTurn::NotAsked,
+            status_turn: GateTurn::NotAsked,
             deletion_in_flight: false,
             adoptions_in_flight: 0,
             adoptions_unanswered: 0,
@@ -173,7 +180,7 @@ impl JobState {
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);
         let pods = &self.pods;
-        self.shown_released.retain(|uid| pods.is_listed(uid));
+        self.shown_released.retain(|uid| pods.is_uncounted(uid));
         self.job = job;
     }
 
@@ -304,7 +311,7 @@ impl JobState {
         if pod.tracked && self.released_and_left.contains(&pod.uid) {
             return false;
         }
-        if pod.phase.is_final() && !pod.tracked && self.pods.is_listed(&pod.uid) {
+        if pod.phase.is_final() && !pod.tracked && self.pods.is_uncounted(&pod.uid) {
             self.shown_released.insert(pod.uid.clone());
         }
         let news = self.pods.observe(pod.read_at(now), Source::Watch);
@@ -392,7 +399,11 @@ impl JobState {
 
     /// Whether the gang must be ensured before anything else: after its first status a Job is no longer new.
     pub(super) fn gang_comes_first(&self) -> bool {
-        self.schedules_gang() && !self.gang.is_ensured() && !self.job.deleting && self.is_new()
+        self.schedules_gang()
+            && !self.gang.is_ensured()
+            && !self.job.deleting
+            && !self.is_held_by_order()
+            && self.is_new()
     }
 
     /// Begins a plan: everything in it counts as under way from now on.
@@ -401,6 +412,7 @@ impl JobState {
             // It creates no more pods, so it has no back-off.
             self.pods.clear_newly_ended();
         }
+        self.note_obstacle(plan, now);
         if self.job.options.waiting_condition {
             self.note_wait(plan.waiting.as_ref(), now);
         }
@@ -409,7 +421,7 @@ impl JobState {
             self.pods.clear_newly_ended();
             self.unevaluated = None;
         }
-        if self.job.spec.suspend || self.gang_comes_first() {
+        if self.job.spec.suspend || self.gang_comes_first() || self.is_held_by_order() {
             self.started = None;
         } else {
             // A start in the future is of a clock that was wrong, and has been set back.
@@ -432,8 +444,7 @@ impl JobState {
             self.gang.forget();
         }
         self.deletion_in_flight |= plan.delete_job;
-        self.status_turn =
-            if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
+        self.status_turn = if plan.status_queued.is_some() { GateTurn::Queued } else { GateTurn::NotAsked };
         if let Some(write) = &plan.status {
             let is_early = self.status_written.is_some_and(|last| self.next_status(last, now) > now);
             if is_early && self.may_count_at_once() {

@@ -44,6 +44,8 @@ pub struct JobStatus {
     pub running_since: Option<Second>,
     /// How the indexes have ended, of a Job that keeps that. An annotation, too.
     pub results: Option<Arc<IndexResults>>,
+    /// The Jobs before this one that have ended as wanted, separated by commas. An annotation, too.
+    pub after_met: Option<Arc<str>>,
 }
 
 /// `status.uncountedTerminatedPods`.
@@ -224,18 +226,23 @@ impl JobStatus {
             && (later.finished().is_some() || lists_agree())
     }
 
-    /// Drops the indexes, their results and the UIDs.
+    /// Drops the indexes, their results, the UIDs and the names.
     pub fn drop_lists(&mut self) {
-        (self.uncounted, self.completed_indexes, self.failed_indexes) = Default::default();
+        (self.uncounted, self.completed_indexes, self.failed_indexes, self.after_met) = Default::default();
         self.results = None;
     }
 
-    /// The memory that the indexes, their results and the UIDs take, in bytes.
+    /// The memory that the indexes, their results, the UIDs and the names take, in bytes.
     pub fn list_bytes(&self) -> usize {
         let sets = [Some(&self.completed_indexes), self.failed_indexes.as_ref()].into_iter().flatten();
         let uids = self.uncounted.iter().flat_map(|pods| pods.succeeded.iter().chain(&pods.failed));
         let results = self.results.iter().map(|results| results.bytes());
-        sets.map(IndexSet::bytes).chain(uids.map(Uid::bytes)).chain(results).fold(0, usize::saturating_add)
+        let names = self.after_met.iter().map(|names| names.len());
+        sets.map(IndexSet::bytes)
+            .chain(uids.map(Uid::bytes))
+            .chain(results)
+            .chain(names)
+            .fold(0, usize::saturating_add)
     }
 
     /// The memory that the texts of the conditions take, in bytes.

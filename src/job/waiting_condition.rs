@@ -68,6 +68,7 @@ fn told(wait: &Wait) -> Option<(&'static str, &'static str)> {
         Wait::PodsUnknown => "Not all pods of the Job are known",
         Wait::Terminating => "Pods that are being deleted have not ended",
         Wait::Restarting => "All pods are being replaced together, and the old ones have not ended",
+        Wait::After(obstacle) => obstacle.cause.message(),
         Wait::Suspended | Wait::Deleting | Wait::FailureDebounce(_) | Wait::Finishing => return None,
     };
     Some((wait.reason(), message))

@@ -218,19 +218,6 @@ impl Coordinator {
         }
     }
 
-    /// The same replica in a new session. It keeps only the epochs of claims: the rest is of a history that
-    /// the API server no longer has.
-    pub fn reborn(&self) -> Self {
-        let session = self.session + 1;
-        Self {
-            session,
-            holder: holder_in(&self.me, session),
-            leaving: self.leaving,
-            shards: self.shards.iter().map(|(id, shard)| (*id, shard.reborn())).collect(),
-            ..Self::new(self.me.clone(), self.times)
-        }
-    }
-
     /// The answer to [`Action::WriteHeartbeat`].
     pub fn heartbeat_written(&mut self, written: Written, leaving: bool, now: Moment) {
         let Some(PendingHeartbeat { sent, session }) = self.pending_heartbeat.take() else { return };

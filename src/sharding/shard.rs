@@ -101,11 +101,6 @@ impl Shard {
         true
     }
 
-    /// The same shard, of which nothing is known but the epochs that it has had.
-    pub(super) fn reborn(&self) -> Self {
-        Self { gone_epoch: self.highest_epoch(), ..Self::default() }
-    }
-
     fn highest_epoch(&self) -> u64 {
         self.claim.as_ref().map_or(0, |claim| claim.epoch).max(self.gone_epoch)
     }

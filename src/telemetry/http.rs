@@ -3,6 +3,7 @@
 //! [`server`] bounds the cost of clients, [`access`] says which client may read which page.
 
 mod access;
+mod live;
 mod metrics_page;
 mod page;
 mod reviews;
@@ -12,24 +13,26 @@ mod tls;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::access::Access;
+pub use self::live::{ActionAsk, JobAction, JobAsk, JobKey, Live, LiveAnswer, LiveJobs, LiveRefusal, LogAsk};
 use self::metrics_page::MetricsPage;
 pub use self::reviews::{Client, Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;
 pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
 pub use self::tls::{Tls, TlsError, TlsFiles};
 use super::metrics::{Format, Metrics};
+use super::traces::otlp::OtlpTraces;
 
 /// The state of a replica, as its pages show it.
 pub trait Probe: Overviews {
@@ -56,6 +59,20 @@ pub trait Probe: Overviews {
 pub trait Overviews: Send + Sync + 'static {
     /// Everything that the page shows now, with the Jobs that a query selects.
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
+
+    /// The latest spans of the latest Job that has or had a name; `None` if no traces are kept.
+    fn trace(&self, _job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+        Box::pin(async { None })
+    }
+}
+
+/// The Job whose trace is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TraceQuery {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub job: String,
 }
 
 /// The phases of Jobs that a query may ask for.
@@ -76,11 +93,13 @@ pub struct JobQuery {
     pub offset: usize,
     /// Most Jobs to list.
     pub limit: usize,
+    /// `NAMESPACE/NAME` of a Job that is shown besides; empty for none.
+    pub job: String,
 }
 
 impl Default for JobQuery {
     fn default() -> Self {
-        Self { search: String::new(), phase: String::new(), offset: 0, limit: LISTED }
+        Self { search: String::new(), phase: String::new(), offset: 0, limit: LISTED, job: String::new() }
     }
 }
 
@@ -99,7 +118,7 @@ struct Pages {
 }
 
 /// A router that serves the pages.
-pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules) -> Router {
+pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules, live: Live) -> Router {
     let AccessRules { metrics: metrics_access, debug } = access;
     let overviews: Arc<dyn Overviews> = probe.clone();
     let for_operators = Router::new()
@@ -114,11 +133,11 @@ pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules)
         .merge(for_operators)
         .with_state(Arc::new(Pages { metrics: MetricsPage::new(metrics), probe }))
         .layer(map_response(with_headers))
-        .merge(page_router(overviews, debug))
+        .merge(page_router(overviews, live, debug))
 }
 
 /// A router for the page at `/` alone, with the data that it reads.
-pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
+pub fn page_router(overviews: Arc<dyn Overviews>, live: Live, access: Access) -> Router {
     // The document says nothing of the cluster, and a browser has no way to send a token for it. The token
     // protects the data that the page then reads.
     let document = match &access {
@@ -127,8 +146,10 @@ pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
     };
     let data = Router::new()
         .route("/debug/overview", get(overview))
-        .route_layer(from_fn_with_state(access, access::guard))
-        .with_state(overviews);
+        .route("/debug/trace", get(trace))
+        .with_state(overviews)
+        .merge(live.routes(&access))
+        .route_layer(from_fn_with_state(access, access::guard));
     Router::new()
         .route("/", get(page::page))
         .route_layer(from_fn_with_state(document, access::guard))
@@ -163,6 +184,13 @@ async fn overview(State(overviews): State<Arc<dyn Overviews>>, Query(query): Que
         .into_response()
 }
 
+async fn trace(State(overviews): State<Arc<dyn Overviews>>, Query(job): Query<TraceQuery>) -> Response {
+    match overviews.trace(job).await {
+        Some(traces) => Json(traces).into_response(),
+        None => (StatusCode::NOT_FOUND, "no traces are kept: see --trace-memory\n").into_response(),
+    }
+}
+
 async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
     let format = Format::negotiate(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let text = pages.metrics.read(format, |metrics| pages.probe.measure(metrics)).await;
@@ -194,6 +222,11 @@ mod tests {
     impl Overviews for Starting {
         fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
             Box::pin(async move { serde_json::json!({"search": query.search, "limit": query.limit}) })
+        }
+
+        fn trace(&self, job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+            let kept = (job.namespace != "off").then(OtlpTraces::default);
+            Box::pin(async { kept })
         }
     }
 
@@ -230,7 +263,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let access = AccessRules { metrics: Access::Everyone, debug: Access::Loopback };
-        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting), access);
+        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting), access, Live::default());
         let server = tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         for (path, status, part) in [
             ("/healthz", "200 OK", "ok"),
@@ -243,6 +276,9 @@ mod tests {
             ("/debug/overview", "200 OK", r#"{"limit":100,"search":""}"#),
             ("/debug/overview?limit=many", "400 Bad Request", ""),
             ("/debug/overview?phase=nope", "400 Bad Request", "phase: expected one of running, waiting"),
+            ("/debug/trace?namespace=a&job=b", "200 OK", r#"{"resourceSpans":[]}"#),
+            ("/debug/trace?namespace=off&job=b", "404 Not Found", "--trace-memory"),
+            ("/debug/trace?job=b", "400 Bad Request", ""),
             ("/", "200 OK", "content-security-policy: default-src 'none'"),
             ("/", "200 OK", "x-content-type-options: nosniff"),
             ("/nothing", "404 Not Found", ""),

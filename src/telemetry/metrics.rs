@@ -107,6 +107,8 @@ pub struct Metrics {
     pub lost_events: Family<LostEventLabels, Counter>,
     /// Spans of traces that did not reach the collector.
     pub dropped_spans: Counter,
+    /// Bytes of the latest traces in memory.
+    pub trace_memory: Gauge,
 }
 
 /// Registers metrics under one prefix.
@@ -193,6 +195,7 @@ impl Metrics {
             watch_bytes: own.add("watch_bytes", "Bytes of lists and watches received"),
             watch_lists: own.add("watch_lists", "Full lists begun"),
             dropped_spans: own.add("spans_dropped", "Spans of traces that did not reach the collector"),
+            trace_memory: own.add("trace_memory_bytes", "Memory that the latest traces of Jobs take"),
             lost_events: own.add("lost_events", "Kubernetes Events that were not sent"),
             registry,
         };

@@ -25,6 +25,8 @@ pub struct Config<'a> {
     pub log_level: &'a str,
     /// Collector for traces (OTLP). If absent, the standard `OTEL_*` variables decide.
     pub otlp_endpoint: Option<&'a str>,
+    /// Memory for the latest traces, in MiB, 1024 at most; 0 keeps none.
+    pub trace_memory: u32,
     /// Identity of the replica: `service.instance.id` in traces.
     pub identity: &'a str,
 }
@@ -49,7 +51,7 @@ pub enum StartError {
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: &Config<'_>) -> Result<JobTraces, StartError> {
-    let traces = JobTraces::export(config.otlp_endpoint, config.identity)?;
+    let traces = JobTraces::start(config.otlp_endpoint, config.identity, config.trace_memory)?;
     let repeats = Repeats::default();
     let logs = logs::layer(config.log_format, config.log_level, io::stderr, repeats.clone())?;
     tracing_subscriber::registry().with(traces.layer()).with(logs).try_init()?;

@@ -1,5 +1,6 @@
 //! The environment of a container, and its end.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::DeleteParams;
 
 use super::*;
@@ -60,6 +61,26 @@ async fn volumes_are_at_their_paths() {
     assert!(printed.contains("read-only") && printed.contains("/scratch:\na\nmade\nrefused\n"), "{printed}");
     assert!(printed.contains("\n440\n") && printed.trim_end().ends_with("2000"), "{printed}");
     assert!(!host.path().join("new").exists());
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_kubernetes_fills_cannot_be_written() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let map = json!({"metadata": {"name": "settings"}, "data": {"key": "from the map\n"}});
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let name = json!({"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]});
+    let volumes =
+        json!([{"name": "map", "configMap": {"name": "settings"}}, {"name": "info", "downwardAPI": name}]);
+    let mounts = json!([
+        {"name": "map", "mountPath": "/map"}, {"name": "info", "mountPath": "/info"},
+        {"name": "map", "mountPath": "/part", "subPath": "key"},
+    ]);
+    let script = "cat /map/key /part; for file in /map/key /map/new /info/name /part; do (echo > $file) 2> /dev/null || echo refused; done";
+    let spec = json!({"containers": [shell(script, json!({"volumeMounts": mounts}))], "volumes": volumes});
+    let expected = format!("{}{}", "from the map\n".repeat(2), "refused\n".repeat(4));
+    assert_eq!(cluster.prints("p", spec).await, expected);
     cluster.stop().await;
 }
 

@@ -1,7 +1,8 @@
-//! Plays what Kubernetes' e2e tests of Jobs ask of a cluster, each in a namespace of its own, against `yardmaster cluster`.
+//! Plays what Kubernetes' e2e tests of Jobs and other controllers ask of a cluster, each conversation in a namespace of its
+//! own, against `yardmaster cluster`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,7 @@ enum Need {
     Containers,
 }
 
-/// An e2e test.
+/// An e2e test, or a conversation with another controller.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Test {
@@ -116,10 +117,34 @@ struct Question {
     /// Time before the next step.
     #[serde(default)]
     pause_ms: u64,
+    /// If the request is refused, as after a conflict: the number of steps before it from which the client begins again.
+    #[serde(default)]
+    back: usize,
 }
 
-/// Plays all tests that the runtime can play. `prepare` makes the command of the cluster complete.
+/// Plays all e2e tests of Jobs that the runtime can play. `prepare` makes the command of the cluster complete.
 pub(crate) fn play(runtime: Runtime, prepare: impl Fn(&mut Command)) {
+    play_scripts(&[script(&data("e2e/jobs.json"))], runtime, prepare);
+}
+
+/// Plays the conversations with other controllers, with pods as processes.
+pub(crate) fn play_integrations() {
+    let files = std::fs::read_dir(data("integrations")).unwrap().map(|file| file.unwrap().path());
+    let scripts: Vec<_> = files.map(|file| script(&file)).collect();
+    assert!(scripts.len() >= 6);
+    play_scripts(&scripts, Runtime::Processes, |_| {});
+}
+
+fn data(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(path)
+}
+
+fn script(file: &Path) -> Script {
+    let script = serde_json::from_slice(&std::fs::read(file).unwrap());
+    script.unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn play_scripts(scripts: &[Script], runtime: Runtime, prepare: impl Fn(&mut Command)) {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("kubeconfig");
     let mut command = binary::yardmaster();
@@ -130,30 +155,29 @@ pub(crate) fn play(runtime: Runtime, prepare: impl Fn(&mut Command)) {
     let errors = std::thread::spawn(move || std::io::read_to_string(errors));
     let _listening = Background::line(cluster.0.stdout.take().unwrap(), "KUBECONFIG");
     let runtime_of_tests = tokio::runtime::Runtime::new().unwrap();
-    let wrong = runtime_of_tests.block_on(play_all(runtime, &config));
+    let wrong = runtime_of_tests.block_on(play_all(scripts, runtime, &config));
     cluster.signal(Signal::SIGTERM);
     assert_eq!(cluster.exit_code(), Some(0), "{}", errors.join().unwrap().unwrap());
     assert!(wrong.is_empty(), "{} tests fail:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn play_all(runtime: Runtime, kubeconfig: &Path) -> Vec<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/e2e/jobs.json");
-    let script: Script = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+async fn play_all(scripts: &[Script], runtime: Runtime, kubeconfig: &Path) -> Vec<String> {
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig).unwrap(), &options);
     let mut config = config.await.unwrap();
     config.proxy_url = None;
     let client = kube::Client::try_from(config).unwrap();
     let only = std::env::var(ONLY).unwrap_or_default();
-    let fits = |test: &&Test| match test.needs {
+    let fits = |(_, test): &(&Script, &Test)| match test.needs {
         None => true,
         Some(Need::Mounts) => runtime != Runtime::Processes,
         Some(Need::Containers) => runtime == Runtime::Containers,
     };
-    let tests = script.tests.iter().filter(fits).filter(|test| test.test.contains(&only));
-    let played = tests.enumerate().map(|(number, test)| {
+    let tests = scripts.iter().flat_map(|script| script.tests.iter().map(move |test| (script, test)));
+    let tests = tests.filter(fits).filter(|(_, test)| test.test.contains(&only));
+    let played = tests.enumerate().map(|(number, (script, test))| {
         let player = Player {
-            script: &script,
+            script,
             client: client.clone(),
             runtime,
             namespace: format!("job-{number}"),
@@ -184,14 +208,22 @@ impl Player<'_> {
         let account = format!("/api/v1/namespaces/{}/serviceaccounts/default", self.namespace);
         let account = Question::plain(json!({"asks": "its account", "path": account}));
         self.ask(&account).await?;
-        for step in &test.steps {
+        let (mut next, deadline) = (0, Instant::now() + PATIENCE);
+        while let Some(step) = test.steps.get(next) {
+            next += 1;
             match step {
                 Step::Create(creation) => {
                     let request =
                         Request::create(creation.asks.clone(), self.path("jobs"), self.job(creation));
                     request.ask(&self.client).await.map_err(|why| format!("{}: {why}", creation.asks))?;
                 }
-                Step::Ask(question) => self.ask(question).await?,
+                Step::Ask(question) => match self.ask(question).await {
+                    Err(_) if question.back > 0 && Instant::now() < deadline => {
+                        next -= question.back + 1;
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                    outcome => outcome?,
+                },
             }
         }
         let path = format!("/api/v1/namespaces/{}", self.namespace);
@@ -230,7 +262,7 @@ impl Player<'_> {
     fn path(&self, path: &str) -> String {
         let namespace = &self.namespace;
         match path.split(['/', '?']).next() {
-            Some("jobs") => format!("/apis/batch/v1/namespaces/{namespace}/{path}"),
+            Some("jobs" | "cronjobs") => format!("/apis/batch/v1/namespaces/{namespace}/{path}"),
             Some("pods") => format!("/api/v1/namespaces/{namespace}/{path}"),
             _ => path.to_owned(),
         }
@@ -291,7 +323,7 @@ impl Player<'_> {
 
 impl Question {
     fn plain(request: Value) -> Self {
-        Self { request, keep: BTreeMap::new(), body_with: Value::Null, stays_ms: 0, pause_ms: 0 }
+        Self { request, keep: BTreeMap::new(), body_with: Value::Null, stays_ms: 0, pause_ms: 0, back: 0 }
     }
 }
 

@@ -125,6 +125,12 @@ impl Request {
     }
 }
 
+/// Whether `<not TEXT>` is wanted and this is another text.
+fn is_another(wanted: &str, text: &str) -> bool {
+    let not = wanted.strip_prefix("<not ").and_then(|rest| rest.strip_suffix('>'));
+    not.is_some_and(|not| not != text)
+}
+
 /// Where a value lacks what is wanted.
 fn lacks(path: &str, value: &Value, wanted: &Value) -> Option<String> {
     let differs = || Some(format!("{path} is {value}, not {wanted}"));
@@ -139,6 +145,7 @@ fn lacks(path: &str, value: &Value, wanted: &Value) -> Option<String> {
         }),
         (Value::String(any), Value::String(text)) if any == "<text>" && !text.is_empty() => None,
         (Value::String(none), Value::Null) if none == "<none>" => None,
+        (Value::String(not), Value::String(text)) if is_another(not, text) => None,
         _ if value == wanted => None,
         _ => differs(),
     }

@@ -18,7 +18,7 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode, Mounting};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode, Mounting, Workspace};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// Limit for everything that does not take time by design.

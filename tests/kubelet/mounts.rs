@@ -205,6 +205,31 @@ async fn nested_mounts_come_in_the_order_of_their_depth() {
     cluster.stop().await;
 }
 
+/// The new namespace may change the folder of the process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relative_folder_of_the_host_is_entered_beside_mounts() {
+    let Some(usual) = cluster().await else { return };
+    usual.stop().await;
+    let cluster = Cluster::of(KubeletConfig { workspace: Workspace::OfHost, ..with_processes() }).await;
+    let main = with(
+        mounted("pwd; ls /ym-data", json!([mount("scratch", "/ym-data")])),
+        json!({"workingDir": "tests"}),
+    );
+    let expected = std::env::current_dir().unwrap().join("tests");
+    assert_eq!(cluster.log_of("p", pod(scratch(), main)).await, format!("{}\n", expected.display()));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_the_pods_own_takes_the_place_of_the_token() {
+    let Some(cluster) = cluster().await else { return };
+    let path = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let script = format!("echo its own > {path}/token; cat $YARDMASTER_VOLUME_SCRATCH/token; ls {path}");
+    let log = cluster.log_of("p", pod(scratch(), mounted(&script, json!([mount("scratch", path)])))).await;
+    assert_eq!(log, "its own\ntoken\n");
+    cluster.stop().await;
+}
+
 /// Files that a container adds beside a mount are its own, and its probes and hooks see them.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_and_hooks_find_what_the_container_finds() {

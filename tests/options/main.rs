@@ -3,6 +3,7 @@
 
 mod annotations;
 mod leftovers;
+mod order;
 mod retries;
 mod stage;
 mod waits;

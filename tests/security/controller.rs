@@ -230,6 +230,8 @@ async fn the_cluster_says_who_may_read_the_pages() {
             ("/metrics", metrics),
             ("/debug/shards", debug),
             ("/debug/overview", debug),
+            // No traces are kept.
+            ("/debug/trace?namespace=n&job=j", if debug == 200 { 404 } else { debug }),
             ("/livez", 200),
             ("/readyz", 200),
         ] {
@@ -255,8 +257,13 @@ async fn pages_that_are_off_do_not_exist() {
     let controller =
         cluster.controller(ControllerConfig { debug_access: DebugAccess::Off, ..settings() }).await;
     let at = controller.address().unwrap();
-    for (path, expected) in [("/", 404), ("/debug/shards", 404), ("/debug/overview", 404), ("/metrics", 200)]
-    {
+    for (path, expected) in [
+        ("/", 404),
+        ("/debug/shards", 404),
+        ("/debug/overview", 404),
+        ("/debug/trace?namespace=n&job=j", 404),
+        ("/metrics", 200),
+    ] {
         assert_eq!(code(at, path, &[]), expected, "{path}");
     }
     controller.shutdown().await;

@@ -12,5 +12,6 @@ mod collector;
 mod controller;
 mod files;
 mod input;
+mod job_page;
 mod output;
 mod secrets;

@@ -147,11 +147,13 @@ impl Browser {
             "Tab" => 9,
             "Enter" => 13,
             " " => 32,
+            "Escape" => 27,
+            "n" => 78,
             other => panic!("{other}"),
         };
         let text = match key {
             "Enter" => "\r",
-            " " => " ",
+            " " | "n" => key,
             _ => "",
         };
         for kind in ["keyDown", "keyUp"] {

@@ -11,3 +11,4 @@ mod collector;
 mod metrics;
 mod page;
 mod traces;
+mod waterfall;

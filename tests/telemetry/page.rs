@@ -4,6 +4,8 @@
 //! `YARDMASTER_UPDATE=1` takes the pictures of the documentation.
 
 mod cluster;
+mod job;
+mod live;
 mod model;
 
 use std::path::Path;

@@ -247,6 +247,9 @@ Kubernetes version unless it is given --api-versions.
 - {{ printf "--listen=%s:%d" $c.listenAddress (int64 $c.port) | quote }}
 - {{ printf "--metrics-access=%s" $c.metricsAccess | quote }}
 - {{ printf "--debug-access=%s" $c.debugAccess | quote }}
+{{- if $c.pageActions }}
+- "--page-actions"
+{{- end }}
 {{- if .Values.tls.secretName }}
 - "--tls-cert-file={{ include "yardmaster.tlsDirectory" . }}/tls.crt"
 - "--tls-private-key-file={{ include "yardmaster.tlsDirectory" . }}/tls.key"
@@ -270,6 +273,9 @@ Kubernetes version unless it is given --api-versions.
 {{- end }}
 {{- with include "yardmaster.featureGates" . }}
 - {{ printf "--feature-gates=%s" . | quote }}
+{{- end }}
+{{- with int64 .Values.tracing.memory }}
+- {{ printf "--trace-memory=%d" . | quote }}
 {{- end }}
 - {{ printf "--log-format=%s" $c.logFormat | quote }}
 - {{ printf "--log-level=%s" $c.logLevel | quote }}

@@ -31,11 +31,11 @@ pub enum Authentication {
 
 /// The tokens of a server that outlive all objects.
 pub(crate) struct Authenticator {
-    /// The token of the server's owner; `None` if nobody needs one.
+    /// The token of the server's owner; `None` if requests need no token.
     owner: Option<Token>,
     administrator: Arc<User>,
     users: Vec<(Token, Arc<User>)>,
-    /// What the server shows to kubelets. It is valid for them alone: a kubelet sees it.
+    /// The token that the server shows to kubelets. It is valid for them alone: a kubelet sees it.
     kubelet_client: Token,
 }
 
@@ -55,7 +55,7 @@ impl Authenticator {
         })
     }
 
-    /// The owner's token; `None` if nobody needs one.
+    /// The owner's token; `None` if requests need no token.
     pub(crate) fn owner(&self) -> Option<&Token> {
         self.owner.as_ref()
     }

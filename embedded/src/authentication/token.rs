@@ -54,7 +54,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, if it belongs to somebody else, if others may read or change it, or if it
+    /// If the file cannot be read, if it belongs to another user, if others may read or change it, or if it
     /// holds no token.
     pub fn read(file: &Path) -> Result<Self, TokenError> {
         Self::new(&secret_file::read(file)?)

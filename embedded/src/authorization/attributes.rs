@@ -1,4 +1,4 @@
-//! What a request wants to do: its verb, and the objects or the path that it is about.
+//! The intention of a request: its verb, and the objects or the path that it is about.
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 pub(crate) struct Attributes {
     /// The verb, such as `list`; the HTTP method in small letters for a path without objects.
     pub(crate) verb: String,
-    /// What the request is about.
+    /// The objects or the path of the request.
     pub(crate) target: Target,
 }
 
-/// What a request is about.
+/// The subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Objects. Texts that do not apply are empty.
@@ -137,7 +137,7 @@ fn name_in_selector(query: Option<&str>) -> Option<String> {
     valid.then(|| name.to_owned())
 }
 
-/// What cannot be done, as in `cannot list resource "pods" in API group "" at the cluster scope`.
+/// The refused deed, as in `cannot list resource "pods" in API group "" at the cluster scope`.
 impl fmt::Display for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (group, resource, subresource, namespace) = match &self.target {

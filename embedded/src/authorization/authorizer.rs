@@ -35,7 +35,7 @@ pub struct Rbac {
 pub struct Denial {
     /// The user's name.
     pub user: String,
-    /// What the user may not do, as the answer says it.
+    /// The deed that the user may not do, as the answer says it.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! The roles and bindings that every cluster has: who may read what the server is and can do, and the roles
-//! that administrators give to users.
+//! The roles and bindings that every cluster has. Some let users read what the server is and can do, and
+//! administrators give others to users.
 
 use serde_json::{Value, json};
 

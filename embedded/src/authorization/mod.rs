@@ -1,4 +1,4 @@
-//! Who may do what: role-based access control (`rbac.authorization.k8s.io/v1`), as kube-apiserver decides it.
+//! The rights of users: role-based access control (`rbac.authorization.k8s.io/v1`), as kube-apiserver decides it.
 //!
 //! | file | concept |
 //! |---|---|

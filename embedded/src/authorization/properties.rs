@@ -1,4 +1,4 @@
-//! What holds for every policy.
+//! Properties of every policy.
 
 use http::Method;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What one rule of a role allows.
+//! The rights that one rule of a role gives.
 
 use serde_json::Value;
 

@@ -14,8 +14,15 @@ async fn a_burst_that_a_slow_server_cannot_keep_up_with_is_served() {
     let address = listener.local_addr().unwrap();
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let limits = HttpLimits { newcomers: 4, ..HttpLimits::default() };
-    let port =
-        Port { listener, transport: Transport::Clear, limits, stop: stop.clone(), tasks: tasks.clone() };
+    let places = Places::new(&limits, 2);
+    let port = Port {
+        listener,
+        transport: Transport::Clear,
+        limits,
+        places,
+        stop: stop.clone(),
+        tasks: tasks.clone(),
+    };
     let serving = tokio::spawn(port.serve(|_request, newcomer: Arc<Newcomer>| async move {
         std::thread::sleep(Duration::from_millis(10));
         newcomer.welcome();

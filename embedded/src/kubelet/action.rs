@@ -1,4 +1,4 @@
-//! What probes and lifecycle hooks do: run a command in a container, or ask one of its ports.
+//! The actions of probes and lifecycle hooks: run a command in a container, or ask one of its ports.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,7 +32,7 @@ const BODY: usize = 10 << 10;
 /// How long a connection to a published port must last to count.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 
-/// What a probe or a hook does.
+/// The action of a probe or of a hook.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action<'a> {
     /// Runs a command in the container, in which variables are replaced: it is well if that exits with 0.
@@ -50,7 +50,7 @@ pub(super) enum Action<'a> {
 }
 
 impl<'a> Action<'a> {
-    /// What a probe does; `None` if it says nothing of that.
+    /// The action of a probe; `None` if it names none.
     pub(super) fn of_probe(probe: &'a core::Probe) -> Option<Self> {
         let exec = probe.exec.as_ref().map(|exec| Self::Exec(exec.command.as_deref().unwrap_or_default()));
         exec.or_else(|| probe.http_get.as_ref().map(Self::Http))
@@ -58,7 +58,7 @@ impl<'a> Action<'a> {
             .or_else(|| probe.grpc.as_ref().map(Self::Grpc))
     }
 
-    /// What a hook does. A hook that connects is kept by Kubernetes for old objects alone, and does nothing.
+    /// The action of a hook. A hook that connects is kept by Kubernetes for old objects alone, and does nothing.
     pub(super) fn of_hook(hook: &'a core::LifecycleHandler) -> Option<Self> {
         let exec =
             hook.exec.as_ref().map(|exec| Self::ExecVerbatim(exec.command.as_deref().unwrap_or_default()));
@@ -86,6 +86,11 @@ pub(super) fn all(container: &Container) -> impl Iterator<Item = Action<'_>> {
     let hooks = container.lifecycle.iter().flat_map(|hooks| [&hooks.post_start, &hooks.pre_stop]);
     let probes = probes.into_iter().flatten().filter_map(Action::of_probe);
     probes.chain(hooks.flatten().filter_map(Action::of_hook))
+}
+
+/// Whether an action of a container runs a command there.
+pub(super) fn runs_commands(container: &Container) -> bool {
+    all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)))
 }
 
 fn port(container: &Container, given: &IntOrString) -> Result<u16, String> {
@@ -149,7 +154,7 @@ impl Target {
                 let address = self.address(socket.host.as_deref(), port)?;
                 let failed = |error: &dyn std::fmt::Display| format!("dial tcp {address}: {error}");
                 let stream = TcpStream::connect(&address).await.map_err(|error| failed(&error))?;
-                // What publishes a port may accept connections before it finds that nobody listens.
+                // The publisher of a port may accept connections before it finds that no program listens.
                 let is_elsewhere = socket.host.as_ref().is_some_and(|host| !host.is_empty());
                 if is_elsewhere || !self.published.contains_key(&port) {
                     return Ok(());
@@ -262,7 +267,7 @@ where
     let answer = async {
         let response = sender.send_request(request).await?;
         let status = response.status().as_u16();
-        // Who answers slowly is not well; how the answer ends does not matter.
+        // A server that answers slowly is not well; how the answer ends does not matter.
         let _body = Limited::new(response.into_body(), BODY).collect().await;
         Ok(status)
     };

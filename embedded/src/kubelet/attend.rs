@@ -1,4 +1,4 @@
-//! What accompanies a run of a container: its lifecycle hooks, its probes, and the orders to stop it.
+//! The company of a run of a container: its lifecycle hooks, its probes, and the orders to stop it.
 
 use std::convert::Infallible;
 use std::sync::atomic::AtomicBool;
@@ -21,13 +21,13 @@ pub(super) fn starts_slowly(container: &Container) -> bool {
     container.startup_probe.is_some() || post_start(container).is_some()
 }
 
-/// Whether a container counts as started, and as ready, only once somebody has found that.
+/// Whether a container counts as started, and as ready, only once a probe or a hook has found that.
 pub(super) fn must_prove_itself(container: &Container) -> bool {
     starts_slowly(container) || container.readiness_probe.is_some()
 }
 
-/// Accompanies a run as long as it lasts. Orders its stop through `run_stop` if its pod is stopped, after the hook for that, or if
-/// a hook or a probe fails: `is_killed` is set if it was a probe.
+/// Accompanies a run as long as it lasts. If its pod is stopped, orders its stop through
+/// `run_stop`, after the hook for that. If a hook or a probe fails, it does the same, and a probe sets `is_killed`.
 pub(super) async fn attend(
     worker: &Worker,
     slot: Slot,
@@ -37,7 +37,7 @@ pub(super) async fn attend(
     is_killed: &AtomicBool,
 ) -> Infallible {
     let container = worker.pod.spec.container(slot);
-    // What is asked before the hook has had its time.
+    // The order to stop, before the hook has had its time.
     let asked = StopOrder::default();
     let watching = async {
         if let Some(hook) = post_start(container)

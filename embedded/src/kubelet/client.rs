@@ -128,7 +128,7 @@ impl PodClient {
         secrets
     }
 
-    /// The Services of the pod's namespace, but for that of the API server.
+    /// The Services of the pod's namespace, without that of the API server.
     pub(super) async fn services(&self) -> Result<Vec<core::Service>, SetupError> {
         let api: Api<core::Service> = Api::namespaced(self.client.clone(), self.namespace());
         let listed = api.list(&ListParams::default()).await;
@@ -137,7 +137,7 @@ impl PodClient {
         Ok(listed.items.into_iter().filter(|service| !is_own(service)).collect())
     }
 
-    /// A PersistentVolumeClaim, which is bound by this if it is not yet: nobody else provides volumes here.
+    /// A PersistentVolumeClaim, which is bound by this if it is not yet: nothing else provides volumes here.
     pub(super) async fn bound_claim(&self, name: &str) -> Result<core::PersistentVolumeClaim, SetupError> {
         const KIND: &str = "persistentvolumeclaim";
         let api: Api<core::PersistentVolumeClaim> = Api::namespaced(self.client.clone(), self.namespace());

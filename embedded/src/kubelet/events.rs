@@ -6,7 +6,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::pod::{PodKey, PodSpec, Slot};
 
-/// What an event is about: a pod, or one of its containers.
+/// The subject of an event: a pod, or one of its containers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pod: &'a PodKey,
@@ -93,7 +93,7 @@ impl Events {
     }
 }
 
-/// The action of an Event. Of Events with one reason and one action only the first is kept, so the action tells apart what a
+/// The action of an Event. Of Events with one reason and one action only the first is kept. So the action tells apart what a
 /// container waits for from why, and one probe from another.
 fn action<'a>(reason: &'a str, note: &'a str) -> &'a str {
     let first_word = || note.split(' ').next().filter(|_| reason == "Unhealthy");

@@ -1,5 +1,5 @@
 //! Folders in which containers can write. Every step goes through an open folder, and none follows a symbolic
-//! link: whatever a container puts there, the kubelet stays inside and waits for nothing.
+//! link. So the kubelet stays inside and waits for nothing, whatever a container puts there.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,7 +18,7 @@ const PRIVATE_FOLDER: Mode = Mode::RWXU;
 const ENTERED_BY_ALL: u32 = 0o755;
 /// Permissions of files, unless they have a mode of their own.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How often a folder is tried to be removed in which somebody goes on writing.
+/// How often a folder is tried to be removed into which another process goes on writing.
 const ATTEMPTS: u32 = 10;
 
 /// An open folder.
@@ -140,7 +140,7 @@ impl Folder {
         Ok(rustix::fs::fchmod(&self.0, Mode::from_raw_mode(mode))?)
     }
 
-    /// Gives this folder and all in it to a group, which may write the folders. One who may not do so leaves them as they are.
+    /// Gives this folder and all in it to a group, which may write the folders. A user who may not do so leaves them as they are.
     pub(super) fn give_to_group(&self, group: u32) -> Result<()> {
         let owner = Some(Gid::from_raw(group));
         match rustix::fs::fchown(&self.0, None, owner) {
@@ -194,7 +194,7 @@ impl Folder {
     }
 
     /// Empties this folder. Deeper folders move up first, so that the depth of a tree takes neither stack nor
-    /// open files. What somebody else removes meanwhile is removed.
+    /// open files. Files that others remove meanwhile are removed.
     fn clear(&self) -> Result<()> {
         let prefix = uuid::Uuid::new_v4();
         let mut moved = 0_u64;
@@ -240,8 +240,8 @@ impl Folder {
         absent_is_fine(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR))
     }
 
-    /// Opens a folder in this one whatever its permissions, and gives itself all of them; `None` if it is gone. What is mounted
-    /// there belongs to somebody else, and is left alone.
+    /// Opens a folder in this one whatever its permissions, and gives itself all of them; `None` if it is gone. A file system that is
+    /// mounted there belongs to others, and is left alone.
     fn enter_for_removal(&self, name: &CString) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
         let opened = match self.open_here(name, flags) {
@@ -289,7 +289,7 @@ impl Folder {
     }
 }
 
-/// What is to be removed may be gone already.
+/// The thing to remove may be gone already.
 fn absent_is_fine(done: rustix::io::Result<()>) -> Result<()> {
     match done {
         Err(Errno::NOENT) => Ok(()),

@@ -21,7 +21,7 @@ pub(super) struct OwnGpus {
 }
 
 impl Gpus {
-    /// Those that NVIDIA's driver has made devices for.
+    /// The GPUs that NVIDIA's driver has made devices for.
     pub(super) fn of_this_machine() -> Self {
         let count = node::allocatable(NVIDIA_GPU).and_then(|count| count.parse().ok()).unwrap_or_default();
         Self::numbered(count)
@@ -31,10 +31,10 @@ impl Gpus {
         Self(Arc::new(Mutex::new((0..count).collect())))
     }
 
-    /// Those that a container asks for; `None` as long as there are not so many.
+    /// The GPUs that a container asks for; `None` as long as there are fewer.
     pub(super) fn take(&self, container: &Container) -> Option<OwnGpus> {
         let limit = container.resources.limits.as_ref().and_then(|limits| limits.get(NVIDIA_GPU));
-        // A cast keeps within the range, and no machine has so many.
+        // A cast keeps within the range, and no machine has that many.
         let asked = limit.and_then(|limit| quantity::parse(&limit.0)).unwrap_or_default() as usize;
         let mut free = self.0.lock();
         if free.len() < asked {

@@ -66,7 +66,7 @@ pub(super) async fn report_wait(worker: &Worker, slot: Slot, reason: &str, messa
     true
 }
 
-/// What a container mounts of the pod's image volumes, by their names. The first container that mounts one provides it.
+/// The sources of a container's mounts of image volumes, by the names of the volumes. The first container that mounts one provides it.
 pub(super) async fn sources(
     worker: &Worker,
     engine: &Engine,

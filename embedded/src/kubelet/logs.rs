@@ -30,7 +30,7 @@ const MAX_RUNS: usize = 2;
 pub(super) struct Log {
     /// The files with the records.
     place: LogPlace,
-    /// What has been written, and whether more may follow.
+    /// The log until now, and whether more may follow.
     progress: watch::Sender<Progress>,
 }
 
@@ -54,7 +54,7 @@ struct Progress {
     closed: bool,
 }
 
-/// One parsed line of a log file.
+/// A parsed line of a log file.
 #[derive(Debug, PartialEq, Eq)]
 struct Record<'a> {
     /// Time of the write (RFC 3339, nanoseconds).

@@ -16,10 +16,11 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::client::PodClient;
+use super::context::Context;
+use super::lifecycle::{self, Wanted};
 use super::pod::{self, Pod, PodKey, PodStatus};
 use super::pod_folder::PodFolder;
 use super::scheduling::{NodeView, Scheduler, Unschedulable};
-use super::worker::{self, Context, Wanted};
 use crate::restarts::{Restarts, supervise};
 
 /// Maximum number of concurrent binding requests, and of those that say why a pod does not start.
@@ -36,7 +37,7 @@ pub(super) struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Without a manager nobody needs the place.
+        // Without a manager the place is not needed.
         self.freed.send(std::mem::take(&mut self.uid)).ok();
     }
 }
@@ -52,7 +53,7 @@ pub(super) struct Manager {
     is_changed: bool,
     /// UIDs of pods that have left their place.
     left_places: (UnboundedSender<String>, UnboundedReceiver<String>),
-    /// What pods that wait were told last, by UID.
+    /// The last explanation to each pod that waits, by UID.
     explained: HashMap<String, String>,
     bindings: Arc<Semaphore>,
     explanations: Arc<Semaphore>,
@@ -259,7 +260,7 @@ impl Manager {
             // It finished under a previous kubelet: its logs are served until it is deleted.
             let (order, orders) = watch::channel(wanted);
             self.workers.insert(key.uid.clone(), order);
-            self.tasks.spawn(worker::serve_logs(Arc::clone(&self.context), key, orders));
+            self.tasks.spawn(lifecycle::serve_logs(Arc::clone(&self.context), key, orders));
             return;
         }
         let (order, orders) = watch::channel(wanted);
@@ -270,7 +271,7 @@ impl Manager {
         self.is_changed = true;
         let seat = seat.unwrap_or_else(|| self.seat(pod.metadata.uid.as_deref().unwrap_or_default()));
         let (context, pod) = (Arc::clone(&self.context), Arc::new(pod));
-        self.tasks.spawn(worker::run_pod(context, pod, taken_over, orders, seat));
+        self.tasks.spawn(lifecycle::run_pod(context, pod, taken_over, orders, seat));
     }
 
     fn pod_deleted(&mut self, uid: &str) {

@@ -9,6 +9,7 @@ mod action;
 mod attend;
 mod claims;
 mod client;
+mod context;
 pub mod engine;
 mod environment;
 mod events;
@@ -19,6 +20,7 @@ mod host_path;
 mod host_ports;
 mod images;
 mod leftovers;
+mod lifecycle;
 mod logs;
 mod lookup;
 mod manager;
@@ -65,6 +67,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::claims::Claims;
+use self::context::Context;
 use self::engine::Engine;
 use self::events::Events;
 use self::gpus::Gpus;
@@ -79,7 +82,6 @@ use self::service_account::Accounts;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{START_MOUNTED, SUPERVISE, start_mounted, supervise};
-use self::worker::Context;
 pub use self::workspace::Workspace;
 use crate::data_dir::ClaimError;
 use crate::open_files;
@@ -97,7 +99,7 @@ pub enum KubeletMode {
     /// By a container engine.
     Containers(Engine),
     /// Not at all: pods run for the time in the annotation `yardmaster.dev/simulated-run-time` (such as `2s`;
-    /// default 1 s) and end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
+    /// default 1 s). They end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
     Simulated,
 }
 
@@ -111,8 +113,8 @@ pub struct KubeletConfig {
     /// How containers are run.
     pub mode: KubeletMode,
     /// Directory for the volumes and logs of existing pods; a temporary directory by default. With a
-    /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
-    /// of the others, and removes the files of pods that no longer exist.
+    /// directory from a previous kubelet, this kubelet continues pods that may be restarted, and reports the end
+    /// of the others. It removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
     /// The way of pods to the API server. Without one they get no tokens beside those that they ask for
     /// themselves.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::pod::{Container, PodSpec, Volume, VolumeMount};
 use super::supervisor::{START_MOUNTED, TRY};
-use super::{service_account, volumes};
+use super::volumes;
 
 /// How long the trial of a mount may take.
 const TRIAL: Duration = Duration::from_secs(5);
@@ -34,6 +34,11 @@ impl Mounting {
             Ok(()) => Self::AtPaths,
             Err(why) => Self::ByVariable { why: why.into() },
         }
+    }
+
+    /// Whether a container has a mount namespace.
+    pub(super) fn mounts(&self, spec: &PodSpec, container: &Container) -> bool {
+        *self == Self::AtPaths && needs_mounts(spec, container)
     }
 
     /// Why the volumes of a pod are not at their paths; `None` if they are.
@@ -64,15 +69,16 @@ async fn trial(supervisor: Option<&Path>) -> Result<(), String> {
 
 /// Whether a container needs mounts: it has one that the host does not have by itself. Every container has
 /// the token of the usual account, which needs none: a namespace costs more than a short process.
-pub(super) fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
+fn needs_mounts(spec: &PodSpec, container: &Container) -> bool {
     let is_given = |mount: &VolumeMount| is_found(spec, mount) && !mount.read_only;
-    let is_usual = |mount: &VolumeMount| mount.mount_path == service_account::PATH && !spec.names_account();
+    let is_access = |mount: &VolumeMount| spec.volume(mount).is_some_and(|volume| volume.is_access);
+    let is_usual = |mount: &VolumeMount| is_access(mount) && !spec.names_account();
     container.volume_mounts.iter().any(|mount| !is_given(mount) && !is_usual(mount))
 }
 
 /// Whether the path of a mount is the volume itself on the host.
 pub(super) fn is_found(spec: &PodSpec, mount: &VolumeMount) -> bool {
-    spec.volumes.iter().any(|volume| volume.name == mount.name && is_in_place(volume, mount))
+    spec.volume(mount).is_some_and(|volume| is_in_place(volume, mount))
 }
 
 fn is_in_place(volume: &Volume, mount: &VolumeMount) -> bool {
@@ -106,26 +112,33 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
+    use super::super::service_account;
     use super::*;
 
     #[test]
     fn the_token_of_the_usual_account_needs_no_mounts() {
-        let token = || json!({"name": "token", "mountPath": service_account::PATH, "readOnly": true});
-        let needs = |account: Value, mounts: Value| {
+        let needs = |account: Value, mounts: Value, has_token: bool| {
             let container = json!({"name": "c", "volumeMounts": mounts});
-            let spec = json!({"serviceAccountName": account, "containers": [container]});
-            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let volumes = json!([{"name": "work", "emptyDir": {}}]);
+            let spec = json!({"serviceAccountName": account, "containers": [container], "volumes": volumes});
+            let mut spec: PodSpec = serde_json::from_value(spec).unwrap();
+            if has_token {
+                service_account::mount(&mut spec, service_account::PROCESS_MODE);
+            }
             needs_mounts(&spec, &spec.containers[0])
         };
-        for (account, mounts, expected) in [
-            (Value::Null, json!([]), false),
-            (Value::Null, json!([token()]), false),
-            (json!("default"), json!([token()]), false),
-            (json!("robot"), json!([token()]), true),
-            (json!("robot"), json!([]), false),
-            (Value::Null, json!([token(), {"name": "work", "mountPath": "/work"}]), true),
+        let at = |path: &str| json!([{"name": "work", "mountPath": path}]);
+        for (account, mounts, has_token, expected) in [
+            (Value::Null, json!([]), false, false),
+            (Value::Null, json!([]), true, false),
+            (json!("default"), json!([]), true, false),
+            (json!("robot"), json!([]), true, true),
+            (json!("robot"), json!([]), false, false),
+            (Value::Null, at("/work"), true, true),
+            // A volume of the pod's own in the place of the token.
+            (Value::Null, at(service_account::PATH), true, true),
         ] {
-            assert_eq!(needs(account.clone(), mounts.clone()), expected, "{account} {mounts}");
+            assert_eq!(needs(account.clone(), mounts.clone(), has_token), expected, "{account} {mounts}");
         }
     }
 }

@@ -102,6 +102,11 @@ impl PodSpec {
         self.service_account_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(DEFAULT_ACCOUNT)
     }
 
+    /// The volume of a mount, if the pod has it.
+    pub(super) fn volume(&self, mount: &VolumeMount) -> Option<&Volume> {
+        self.volumes.iter().find(|volume| volume.name == mount.name)
+    }
+
     /// Time between SIGTERM and SIGKILL; Kubernetes' default is 30 s.
     pub(super) fn grace(&self) -> Duration {
         grace(self.termination_grace_period_seconds.unwrap_or(30))
@@ -183,7 +188,7 @@ pub(super) enum RestartPolicy {
     Never,
 }
 
-/// One container of a pod.
+/// A container of a pod.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Container {
@@ -235,7 +240,7 @@ impl VolumeMount {
     }
 }
 
-/// What the processes of a pod, or of one container, may do, and as whom.
+/// The rights and the user of the processes of a pod, or of one container.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SecurityContext {
@@ -252,7 +257,7 @@ pub(super) struct SecurityContext {
 }
 
 impl SecurityContext {
-    /// That of a container of a pod: what it does not say itself, the pod says.
+    /// The context of a container of a pod, which says what the container does not say itself.
     pub(super) fn over(&self, pod: &Self) -> Self {
         Self {
             run_as_user: self.run_as_user.or(pod.run_as_user),
@@ -266,7 +271,7 @@ impl SecurityContext {
     }
 }
 
-/// One volume of a pod: the kinds that a directory of this host can represent.
+/// A volume of a pod: the kinds that a directory of this host can represent.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Volume {
@@ -283,6 +288,9 @@ pub(super) struct Volume {
     pub(super) ephemeral: Option<core::EphemeralVolumeSource>,
     /// The files of an image, which only an engine has.
     pub(super) image: Option<core::ImageVolumeSource>,
+    /// The access of the pod's account to the API server, which this kubelet has added to the pod.
+    #[serde(skip)]
+    pub(super) is_access: bool,
     /// Any other kind, by its field name.
     #[serde(flatten)]
     pub(super) other: BTreeMap<String, serde_json::Value>,

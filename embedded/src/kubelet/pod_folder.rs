@@ -63,7 +63,7 @@ impl PodFolders {
         let folders = names.filter_map(|name| {
             let uid = uid_in(&name)?.to_owned();
             let folder = self.folder.enter(&name).ok()?;
-            // One byte more than expected reveals a longer record.
+            // A byte more than expected reveals a longer record.
             let recorded = folder.read_end(RECORD, uid.len() as u64 + 1).ok()?;
             let pods = Arc::clone(&self.folder);
             (recorded == uid.as_bytes()).then(|| PodFolder { pods, path: self.path.join(&name), name, uid })

@@ -1,11 +1,11 @@
-//! The names by which pods of a namespace find each other: those of Services that select a pod, and of the pod within the Service
-//! that it belongs to.
+//! The names by which pods of a namespace find each other. Some are those of Services that select a pod, and others
+//! those of a pod within its Service.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 
-/// What is asked of a pod for its names.
+/// The properties of a pod that give it its names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'a> {
     pub(super) namespace: &'a str,

@@ -1,5 +1,5 @@
-//! What is known of pods before any of them is created: why they can never run on this host, if nobody adds
-//! anything to the cluster.
+//! The obstacles of pods, found before any of them is created. With an obstacle, a pod can never run on this
+//! host, unless something is added to the cluster.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -25,7 +25,7 @@ pub enum Obstacle {
     Unsupported(String),
     /// This host has no such program or directory, as the text says.
     NotOnHost(String),
-    /// The system gives a program no word or variable of so many bytes.
+    /// The system gives a program no word or variable of that length.
     TooLong(usize),
     /// The pod needs an object of this kind and name.
     Object(&'static str, String),
@@ -33,9 +33,9 @@ pub enum Obstacle {
     Resource {
         /// Name of the resource, such as `memory`.
         name: String,
-        /// What this and earlier containers ask for.
+        /// The demands of this and of earlier containers.
         asked: String,
-        /// What there is, if there is any.
+        /// The supply, if there is any.
         there: Option<String>,
     },
 }
@@ -43,7 +43,7 @@ pub enum Obstacle {
 /// A field below `spec` of a pod, such as `containers[0].command`, with what it stands in the way of.
 pub type Finding = (String, Obstacle);
 
-/// What runs the containers of pods.
+/// The runtime of the containers of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runtime {
     /// This host, as processes that work in these folders and find their volumes so.
@@ -92,7 +92,7 @@ pub fn obstacles(spec: &Value, machine: &Machine) -> Vec<Finding> {
     found
 }
 
-/// Nobody runs the pods of another node, and nobody allocates devices.
+/// No kubelet runs the pods of another node, and none allocates devices.
 fn elsewhere(spec: &PodSpec, own: &NodeView) -> Vec<Finding> {
     let other = spec.node_name.as_deref().filter(|node| !node.is_empty() && *node != own.name());
     let node = other.map(|node| {
@@ -266,7 +266,7 @@ fn of_volume(field: &str, volume: &Volume) -> Vec<Finding> {
     map.into_iter().chain(secret).chain(projected).chain(claim).collect()
 }
 
-/// What a projected volume would get from an issuer that is not there.
+/// The sources of a projected volume whose issuer is not there.
 fn not_issued(source: &core::VolumeProjection) -> Option<&'static str> {
     match source {
         core::VolumeProjection { cluster_trust_bundle: Some(bundle), .. }
@@ -344,7 +344,7 @@ fn resources(spec: &PodSpec) -> Vec<Finding> {
     found
 }
 
-/// What a container asks for: the list with the amount, the resource, and the amount. As in Kubernetes, a limit
+/// A demand of a container: the list with the amount, the resource, and the amount. As in Kubernetes, a limit
 /// counts where there is no request.
 fn asked(resources: &core::ResourceRequirements) -> Vec<(&'static str, &str, f64)> {
     let mut asked: Vec<(&'static str, &str, f64)> = Vec::new();

@@ -149,7 +149,7 @@ fn prepare(launch: Launch) -> Result<Start, StartError> {
 }
 
 /// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of
-/// the container. What was read is always written, however slow the disk is.
+/// the container. Output that was read is always written, however slow the disk is.
 async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter, ended: &CancellationToken) {
     let grace = async {
         ended.cancelled().await;

@@ -1,4 +1,4 @@
-//! How pulls of images go, for whoever shows it.
+//! How pulls of images go, for those who show it.
 
 use std::fmt;
 

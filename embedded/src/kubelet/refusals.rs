@@ -1,4 +1,4 @@
-//! What of a pod can never be given on this host, as its spec alone says. It is decided before anything of the
+//! The fields of a pod that this host can never give it, as its spec alone says. The decision comes before anything of the
 //! pod starts: a process would otherwise find the host's own file where it expects one of its pod.
 
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 
 use super::mounting::{self, Mounting, is_found};
 use super::pod::{Container, PodSpec, SecurityContext, Slot, VolumeMount};
-use super::{service_account, volumes};
+use super::volumes;
 
 /// Reason of a pod whose volume cannot be given.
 pub(super) const FAILED_MOUNT: &str = "FailedMount";
@@ -27,7 +27,7 @@ pub(super) struct Refusal {
     pub(super) field: String,
     /// Machine-readable reason, such as `FailedMount`.
     pub(super) reason: &'static str,
-    /// What is wrong, and what to write in its place.
+    /// The problem, and what to write in its place.
     pub(super) message: String,
 }
 
@@ -149,12 +149,13 @@ fn starts_outside(spec: &PodSpec, container: &Container, mounting: &Mounting) ->
     ))
 }
 
-/// Why a container would not find its volume. It finds it where it uses the variable with its path, and where
-/// the volume is a path of this host that has the same name in the container. The token of its account is no
+/// Why a container would not find its volume. It finds the volume by the variable with its path. It also finds
+/// a path of this host that has the same name in the container. The token of its account is no
 /// reason: every pod has it, and few use it.
 fn not_mounted(spec: &PodSpec, container: &Container, mount: &VolumeMount, why: &str) -> Option<String> {
     let variable = volumes::variable(&mount.name);
-    if is_found(spec, mount) || uses(container, &variable) || mount.mount_path == service_account::PATH {
+    let is_access = spec.volume(mount).is_some_and(|volume| volume.is_access);
+    if is_access || is_found(spec, mount) || uses(container, &variable) {
         return None;
     }
     let VolumeMount { name, mount_path, .. } = mount;
@@ -201,6 +202,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
+    use super::super::service_account;
     use super::*;
 
     fn fields(spec: Value) -> Vec<String> {
@@ -252,13 +254,21 @@ mod tests {
         for other in ["$YARDMASTER_VOLUME_WORK_DIR_2", "$MY_YARDMASTER_VOLUME_WORK_DIR"] {
             assert_eq!(mounts(json!({"emptyDir": {}}), at("/volume"), &format!("ls {other}")), refused);
         }
-        assert_eq!(mounts(json!({"emptyDir": {}}), at(service_account::PATH), "ls"), [""; 0]);
+        assert_eq!(mounts(json!({"emptyDir": {}}), at(service_account::PATH), "ls"), refused);
         assert_eq!(mounts(host(), at("/data/"), "ls"), [""; 0]);
         assert_eq!(mounts(host(), at("/other"), "ls"), refused);
         assert_eq!(mounts(host(), json!({"mountPath": "/data", "subPath": "a"}), "ls"), refused);
         assert_eq!(mounts(host(), json!({"mountPath": "/data/a", "subPath": "a"}), "ls"), [""; 0]);
         let by_expression = json!({"mountPath": "/data", "subPathExpr": "$(A)"});
         assert_eq!(mounts(host(), by_expression, "ls"), refused);
+    }
+
+    #[test]
+    fn the_token_that_every_pod_has_needs_no_mount() {
+        let spec = json!({"containers": [{"name": "c", "command": ["true"]}]});
+        let mut spec: PodSpec = serde_json::from_value(spec).unwrap();
+        service_account::mount(&mut spec, service_account::PROCESS_MODE);
+        assert_eq!(of_processes(&spec, &Mounting::ByVariable { why: "a test".into() }), []);
     }
 
     #[test]

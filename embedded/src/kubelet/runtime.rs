@@ -1,4 +1,4 @@
-//! One run of one container: as a process, by an engine, or simulated.
+//! A run of a container: as a process, by an engine, or simulated.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::action::{self, Action, Place, Target};
+use super::action::{self, Place, Target};
 use super::engine::{self, Engine, ImageRequest, Ingredients, Recipe};
 use super::environment::{self, Variables};
 use super::events::Subject;
@@ -126,7 +126,7 @@ async fn recipe(
     })
 }
 
-/// Makes the file for a container's termination message, which its processes may write whoever they are.
+/// Makes the file for a container's termination message, which its processes may write as any user.
 async fn provide_message(pod: &PodFolder, container: &Container) -> Result<PathBuf, SetupError> {
     let (folder, file) = (pod.clone(), termination_log(container));
     let made = tokio::task::spawn_blocking(move || {
@@ -173,9 +173,12 @@ async fn launch(worker: &Worker, slot: Slot, setup: &PodSetup, gpus: &OwnGpus) -
 
 /// The files that the container finds as a process.
 async fn view(worker: &Worker, slot: Slot, setup: &PodSetup) -> Result<View, SetupError> {
-    let (mounting, pod) = (worker.context.mounting.clone(), Arc::clone(&worker.pod));
-    let (volumes, folder) = (setup.volumes.clone(), worker.folder.clone());
-    let of = move || View::of(&mounting, &pod.spec, pod.spec.container(slot), &volumes, folder.path());
+    let spec = &worker.pod.spec;
+    if !worker.context.mounting.mounts(spec, spec.container(slot)) {
+        return Ok(View::of_host(worker.folder.path()));
+    }
+    let (pod, volumes, folder) = (Arc::clone(&worker.pod), setup.volumes.clone(), worker.folder.clone());
+    let of = move || View::mounted(pod.spec.container(slot), &volumes, folder.path());
     tokio::task::spawn_blocking(of).await.map_err(|panic| volumes::unusable("the volumes", &panic.into()))
 }
 
@@ -333,8 +336,7 @@ async fn start_container(
 
 /// Where the probes and hooks of a process reach it.
 fn target_on_host(worker: &Worker, container: &Container, launch: &Launch) -> Target {
-    let runs_commands =
-        action::all(container).any(|action| matches!(action, Action::Exec(_) | Action::ExecVerbatim(_)));
+    let runs_commands = action::runs_commands(container);
     let supervisor = worker.context.supervisor.clone().filter(|_| runs_commands);
     let place = supervisor.map(|supervisor| Place::Host {
         supervisor,
@@ -400,7 +402,7 @@ async fn message(worker: &Worker, container: &Container, exit: Exit, log: LogPla
     }
 }
 
-/// What the container wrote to its termination message file. The file is removed, because the next run must
+/// The content of the container's termination message file. The file is removed, because the next run must
 /// not report the same message.
 fn own_message(pod: &PodFolder, file: &str) -> Option<String> {
     let folder = pod.open().ok()?;

@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 use super::logs::reader::{Options, Reader};
 use super::logs::{Found, LogIndex};
 use crate::authentication::{KUBELET_CLIENT, Token, bearer_token};
-use crate::connections::{HttpLimits, Newcomer, Port, Transport};
+use crate::connections::{HttpLimits, Newcomer, Places, Port, Transport};
 use crate::exchange::query::Query;
 
 /// Bounds of the endpoint. Its only client opens a connection for each log that it reads.
@@ -35,6 +35,9 @@ const LIMITS: HttpLimits = HttpLimits {
     idle: Duration::from_secs(30),
     body: Duration::from_secs(10),
 };
+
+/// The endpoint takes no more than a half of the files that this process may open.
+const PART_OF_FILES: u64 = 2;
 
 /// The running endpoint. Dropping it ends it at once.
 #[derive(Debug)]
@@ -52,6 +55,7 @@ impl LogServer {
             listener,
             transport: Transport::Clear,
             limits: LIMITS,
+            places: Places::new(&LIMITS, PART_OF_FILES),
             stop: stop.clone(),
             tasks: tasks.clone(),
         };

@@ -16,11 +16,12 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::KubeletMode;
-use super::client::PodClient;
+use super::client::{Data, PodClient};
+use super::context::Context;
 use super::engine::{Engine, Network};
 use super::environment::Variables;
 use super::pod::{Container, Pod, PodSpec, Volume, VolumeMount};
-use super::worker::Context;
+use super::setup::SetupError;
 use crate::controllers::ROOT_CERTIFICATES;
 use crate::pod_entrance::PodEntrance;
 
@@ -34,34 +35,71 @@ const TOKEN_SECONDS: i64 = 3607;
 /// Permissions of the files in containers, whose users differ, as in Kubernetes.
 const CONTAINER_MODE: i32 = 0o644;
 /// Permissions of the files of processes, which all run as the user of the cluster.
-const PROCESS_MODE: i32 = 0o600;
-/// How long an account counts as it was read: many pods of one account start together.
+pub(super) const PROCESS_MODE: i32 = 0o600;
+/// How long an answer of the API server counts: many pods of one account start together.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Whether pods of an account get a token that do not say so themselves.
+/// The objects that pods share for their access, as they were read a moment ago.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(Mutex<HashMap<(String, String), (Instant, bool)>>);
+pub(super) struct Accounts {
+    /// Whether pods of an account get a token that do not say so themselves.
+    mounts: Recent<bool>,
+    /// The certificate authority of a namespace.
+    authorities: Recent<Data>,
+}
+
+/// Values that were read a moment ago, by namespace and name.
+#[derive(Debug)]
+struct Recent<T>(Mutex<HashMap<(String, String), (Instant, T)>>);
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Recent<T> {
+    /// The value, which is read unless it is there. Others wait meanwhile. A lack of it does not count.
+    async fn get<E>(
+        &self,
+        namespace: &str,
+        name: &str,
+        read: impl Future<Output = Result<Option<T>, E>>,
+    ) -> Result<Option<T>, E> {
+        let mut known = self.0.lock().await;
+        known.retain(|_, (read, _)| read.elapsed() < FRESH);
+        let key = (namespace.to_owned(), name.to_owned());
+        if let Some((_, value)) = known.get(&key) {
+            return Ok(Some(value.clone()));
+        }
+        let value = read.await?;
+        if let Some(value) = &value {
+            known.insert(key, (Instant::now(), value.clone()));
+        }
+        Ok(value)
+    }
+}
 
 impl Accounts {
     async fn mounts_token(&self, client: &PodClient, name: &str) -> bool {
-        let mut known = self.0.lock().await;
-        known.retain(|_, (read, _)| read.elapsed() < FRESH);
-        let key = (client.namespace().to_owned(), name.to_owned());
-        if let Some((_, mounts)) = known.get(&key) {
-            return *mounts;
-        }
         // An answer is awaited: an account may say that its pods get no token.
-        let account = loop {
-            match client.account(name).await {
-                Ok(account) => break account,
+        loop {
+            let read = async {
+                let account = client.account(name).await?;
+                Ok::<_, kube::Error>(account.map(|one| one.automount_service_account_token.unwrap_or(true)))
+            };
+            match self.mounts.get(client.namespace(), name, read).await {
+                // Without the account there is no token, for which the pod then waits.
+                Ok(mounts) => return mounts.unwrap_or(true),
                 Err(_) => sleep(FRESH).await,
             }
-        };
-        // Without the account there is no token, for which the pod then waits.
-        let Some(account) = account else { return true };
-        let mounts = account.automount_service_account_token.unwrap_or(true);
-        known.insert(key, (Instant::now(), mounts));
-        mounts
+        }
+    }
+
+    /// The certificate authority of the API server, by which the pods of a namespace know it.
+    pub(super) async fn authority(&self, client: &PodClient) -> Result<Option<Data>, SetupError> {
+        let read = client.config_map(ROOT_CERTIFICATES, false);
+        self.authorities.get(client.namespace(), ROOT_CERTIFICATES, read).await
     }
 }
 
@@ -89,7 +127,7 @@ pub(super) async fn give(context: &Context, client: &PodClient, pod: Arc<Pod>) -
 }
 
 /// Adds the volume, and mounts it in the containers that mount nothing else at its path.
-fn mount(spec: &mut PodSpec, mode: i32) {
+pub(super) fn mount(spec: &mut PodSpec, mode: i32) {
     let lacks_it =
         |container: &&mut Container| container.volume_mounts.iter().all(|one| one.mount_path != PATH);
     let is_free = |name: &str| spec.volumes.iter().all(|volume| volume.name != name);
@@ -138,7 +176,7 @@ fn volume(name: String, mode: i32) -> Volume {
         },
     ];
     let projected = core::ProjectedVolumeSource { default_mode: Some(mode), sources: Some(sources) };
-    Volume { name, projected: Some(projected), ..Volume::default() }
+    Volume { name, projected: Some(projected), is_access: true, ..Volume::default() }
 }
 
 /// The address at which a pod reaches the API server; `None` if it cannot.
@@ -216,6 +254,28 @@ mod tests {
         let (volumes, mounts) = mounted(json!({"volumes": [{"name": VOLUME}], "containers": [plain]}));
         let other = format!("{VOLUME}-1");
         assert_eq!((volumes, mounts), (vec![VOLUME.to_owned(), other.clone()], vec![Some(other)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_is_read_once_for_pods_that_start_together() {
+        let (recent, reads) = (Recent::default(), std::cell::Cell::new(0));
+        let get = async |answer: Result<Option<u8>, u8>| {
+            let read = async {
+                reads.set(reads.get() + 1);
+                answer
+            };
+            (recent.get("n", "a", read).await, reads.get())
+        };
+        for (answer, expected) in [
+            (Err(1), (Err(1), 1)),
+            (Ok(None), (Ok(None), 2)),
+            (Ok(Some(5)), (Ok(Some(5)), 3)),
+            (Ok(Some(6)), (Ok(Some(5)), 3)),
+        ] {
+            assert_eq!(get(answer).await, expected);
+        }
+        sleep(FRESH).await;
+        assert_eq!(get(Ok(Some(7))).await, (Ok(Some(7)), 4));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the containers of a pod share, and why one of them cannot be started (yet).
+//! The things that the containers of a pod share, and why a container cannot be started (yet).
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use super::engine::{Network, Sandbox};
 use super::images::ImageVolumes;
 use super::volumes::Volumes;
 
-/// What the containers of a pod share.
+/// The things that the containers of a pod share.
 #[derive(Debug, Default)]
 pub(super) struct PodSetup {
     /// The paths of its volumes.
     pub(super) volumes: Volumes,
     /// Where they reach the API server, if they do.
     pub(super) api: Option<SocketAddr>,
-    /// Those of its volumes that are images, as far as containers have asked for them.
+    /// Its volumes that are images, as far as containers have asked for them.
     pub(super) images: ImageVolumes,
     /// The place of the pod in a network, unless it has the usual one.
     pub(super) network: Option<Network>,

@@ -1,11 +1,11 @@
 //! Processes that left the process group of their container, as daemons do.
 //!
 //! They are recognised by variables that all processes of a pod inherit. Finding them takes a scan of
-//! `/proc`, whose cost grows with the number of processes, so pods that end at about the same time share a
+//! `/proc`, whose cost grows with the number of processes. So pods that end at about the same time share a
 //! scan. Systems without `/proc` do not have this cleanup.
 //!
 //! Signals go through a pidfd: the process is looked at again once it is pinned, so no signal reaches another
-//! process that was given the same number meanwhile.
+//! process with the same number.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ pub(super) const SUPERVISOR_VARIABLE: &str = "YARDMASTER_SUPERVISOR";
 
 /// Maximum number of pods per scan.
 const MAX_SHARED: usize = 1024;
-/// Maximum time to wait for the end of killed processes. One that is inside of a system call on a disk or network that hangs does
-/// not end.
+/// Maximum time to wait for the end of killed processes. A process that is inside of a system call on a
+/// disk or network that hangs does not end.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// Maximum number of killed processes whose end is awaited at a time.
 const MAX_AWAITED: usize = 64;
@@ -125,15 +125,19 @@ pub(super) fn children() -> impl Iterator<Item = Pid> {
     processes().filter(move |id| stat(*id, 4).is_some_and(|parent| parent == own)).filter_map(pid)
 }
 
-/// A thread of this process.
+/// A thread of a process.
 #[derive(Debug)]
 pub(super) struct Thread(PathBuf);
 
 impl Thread {
-    /// The main thread.
+    /// The main thread of this process.
     pub(super) fn main() -> Self {
-        let own = std::process::id();
-        Self(format!("/proc/{own}/task/{own}").into())
+        Self::main_of(std::process::id())
+    }
+
+    /// The main thread of a process.
+    pub(super) fn main_of(process: u32) -> Self {
+        Self(format!("/proc/{process}/task/{process}").into())
     }
 
     /// This thread; `None` on systems that do not name it.
@@ -142,7 +146,7 @@ impl Thread {
     }
 
     /// The children that it has, either because it started them, or because it was given them when their own
-    /// parent ended. `None` on kernels that do not say.
+    /// parent ended. It is `None` on kernels that do not say.
     pub(super) fn children(&self) -> Option<Vec<Pid>> {
         let children = std::fs::read_to_string(self.0.join("children")).ok()?;
         Some(children.split_whitespace().filter_map(|child| pid(child.parse().ok()?)).collect())

@@ -1,8 +1,10 @@
 //! The part of a volume that a container mounts.
 
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::environment::{self, Variables};
@@ -18,22 +20,46 @@ pub(super) fn of(mount: &VolumeMount, variables: &Variables) -> String {
     }
 }
 
-/// The path of a mount's source on this host: the volume, or a folder in it, which is made unless it is
-/// there.
+/// The source of a mount on this host.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The path, without symbolic links if it is that of a part.
+    pub(super) path: PathBuf,
+    /// The part of a volume that was found at the path, kept open; `None` if all of a volume is mounted.
+    part: Option<OwnedFd>,
+}
+
+impl Source {
+    /// All of a volume.
+    fn whole(root: &Path) -> Self {
+        Self { path: root.to_owned(), part: None }
+    }
+
+    /// Whether the path still leads to what was found there. The programs of a pod may put something else there
+    /// before the engine mounts it, such as a link to another folder of this host.
+    pub(super) fn is_in_place(&self) -> bool {
+        let Some(part) = &self.part else { return true };
+        let identity = |found: Stat| (found.st_dev, found.st_ino);
+        let found = fs::stat(&self.path).map(identity);
+        found.is_ok() && found == fs::fstat(part).map(identity)
+    }
+}
+
+/// The source of a mount on this host: the volume, or a folder in it, which is made unless it is there.
 ///
 /// # Errors
 ///
 /// If the path leads out of the volume, or nowhere.
-pub(super) fn provide(mount: &VolumeMount, root: &Path, below: &str) -> Result<PathBuf, SetupError> {
+pub(super) fn provide(mount: &VolumeMount, root: &Path, below: &str) -> Result<Source, SetupError> {
     find_after(mount, root, below, |below| make_below(root, below))
 }
 
-/// The path of a mount's source on this host, in a volume that cannot be written.
+/// The source of a mount on this host, in a volume that cannot be written.
 ///
 /// # Errors
 ///
 /// If the path leads out of the volume, or nowhere.
-pub(super) fn find(mount: &VolumeMount, root: &Path, below: &str) -> Result<PathBuf, SetupError> {
+pub(super) fn find(mount: &VolumeMount, root: &Path, below: &str) -> Result<Source, SetupError> {
     find_after(mount, root, below, |_| Ok(()))
 }
 
@@ -41,49 +67,90 @@ fn find_after(
     mount: &VolumeMount,
     root: &Path,
     below: &str,
-    make: impl FnOnce(&Path) -> std::io::Result<()>,
-) -> Result<PathBuf, SetupError> {
+    make: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<Source, SetupError> {
     if below.is_empty() {
-        return Ok(root.to_owned());
+        return Ok(Source::whole(root));
     }
     let outside = || {
         let message = format!("subPath {below:?} leads out of volume {:?}", mount.name);
         SetupError::refused(CONFIG_ERROR, message)
     };
-    let unmade = |error: std::io::Error| {
+    let unmade = |error: io::Error| {
         SetupError::waiting(CONFIG_ERROR, format!("subPath {below:?} of volume {:?}: {error}", mount.name))
     };
     if !Path::new(below).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err(outside());
     }
-    let path = root.join(below);
     make(Path::new(below)).map_err(unmade)?;
+    let (path, part) = pin(&root.join(below)).map_err(unmade)?;
     // A container may have put a symbolic link there.
-    let (path, root) = (path.canonicalize().map_err(unmade)?, root.canonicalize().map_err(unmade)?);
-    if path.starts_with(&root) { Ok(path) } else { Err(outside()) }
+    let is_inside = path.starts_with(root.canonicalize().map_err(unmade)?);
+    if is_inside { Ok(Source { path, part: Some(part) }) } else { Err(outside()) }
+}
+
+/// Opens a file or a folder. Returns its path without symbolic links: of this file, whatever happens to the path
+/// meanwhile.
+fn pin(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
+    let part = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((std::fs::read_link(format!("/proc/self/fd/{}", part.as_raw_fd()))?, part))
 }
 
 /// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a
 /// symbolic link.
-fn make_below(root: &Path, below: &Path) -> std::io::Result<()> {
+fn make_below(root: &Path, below: &Path) -> io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut folder = rustix::fs::open(root, flags, Mode::empty())?;
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(&folder)?.st_mode & 0o777);
+    let mut folder = fs::open(root, flags, Mode::empty())?;
+    let mode = Mode::from_raw_mode(fs::fstat(&folder)?.st_mode & 0o777);
     for part in below.components().filter(|part| matches!(part, Component::Normal(_))) {
-        let is_made = match rustix::fs::mkdirat(&folder, part.as_os_str(), mode) {
+        let is_made = match fs::mkdirat(&folder, part.as_os_str(), mode) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
             Err(error) => return Err(error.into()),
         };
-        let next = rustix::fs::openat(&folder, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
+        let next = fs::openat(&folder, part.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty());
         let Ok(next) = next else {
             // A file, or a link: where it leads is judged by the caller.
             return Ok(());
         };
         if is_made {
-            rustix::fs::fchmod(&next, mode)?;
+            fs::fchmod(&next, mode)?;
         }
         folder = next;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_found_within_its_volume_and_stays_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, other) = (folder.path().join("volume"), folder.path().join("other"));
+        for made in [&root, &other] {
+            std::fs::create_dir(made).unwrap();
+        }
+        symlink("real", root.join("link")).unwrap();
+        symlink(&other, root.join("out")).unwrap();
+        let mount = VolumeMount { name: "v".into(), ..VolumeMount::default() };
+        let part = provide(&mount, &root, "real/deep").unwrap();
+        assert_eq!(find(&mount, &root, "link/deep").unwrap().path, part.path, "a link within the volume");
+        for outside in ["out", "../other", "/other"] {
+            let refused = find(&mount, &root, outside);
+            assert!(matches!(refused, Err(SetupError::Refused { .. })), "{outside}: {refused:?}");
+        }
+
+        assert!(part.is_in_place());
+        std::fs::create_dir(other.join("deep")).unwrap();
+        std::fs::rename(root.join("real"), root.join("moved")).unwrap();
+        assert!(!part.is_in_place(), "nothing is there");
+        symlink(&other, root.join("real")).unwrap();
+        assert!(!part.is_in_place(), "a link to another folder of the host");
+        assert!(find(&mount, &root, "").unwrap().is_in_place());
+    }
 }

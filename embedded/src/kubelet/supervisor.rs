@@ -1,7 +1,7 @@
-//! The supervisor of all processes of pods: a small program of its own, which starts them, ends with their
+//! The supervisor of all processes of pods: a small program of its own, which starts them. It ends with their
 //! cluster however that ends, and takes all of them with it.
 //!
-//! The supervisor is the parent of every container, and Linux makes it the parent of every descendant of theirs
+//! The supervisor is the parent of every container. Linux makes it the parent of every descendant of theirs
 //! whose own parent ends (it is their subreaper). So it finds them all, also those that left their process
 //! group or hide their environment. It reaps them itself, so it never signals a number that may have been
 //! given to another process. The cluster and the supervisor talk over a socket; its end is the end of the
@@ -35,7 +35,7 @@ pub use self::mounted::{START_MOUNTED, TRY, start_mounted};
 pub use self::program::supervise;
 pub(super) use self::protocol::{Exit, Location, Mount, Namespace, Start};
 use self::protocol::{Reply, Request};
-use super::stragglers;
+use super::stragglers::{self, Thread};
 use crate::restarts;
 
 /// The argument that makes this program a supervisor.
@@ -51,6 +51,7 @@ type Outgoing = (Request, Option<OwnedFd>);
 pub(super) struct Supervisor {
     requests: mpsc::UnboundedSender<Outgoing>,
     calls: Arc<Calls>,
+    main: MainThread,
     next: AtomicU64,
     closing: CancellationToken,
     stop: CancellationToken,
@@ -66,9 +67,19 @@ impl Supervisor {
         let calls = Arc::new(Calls::default());
         let (closing, stop) = (closing.child_token(), CancellationToken::new());
         let tokens = (closing.clone(), stop.clone());
+        let main = MainThread::default();
         let mut task = JoinSet::new();
-        task.spawn(keep_running(program, connection, outgoing, Arc::clone(&calls), tokens));
-        Ok(Self { requests, calls, next: AtomicU64::default(), closing, stop, task: Mutex::new(task) })
+        let links = (Arc::clone(&calls), Arc::clone(&main));
+        task.spawn(keep_running(program, connection, outgoing, links, tokens));
+        Ok(Self { requests, calls, main, next: AtomicU64::default(), closing, stop, task: Mutex::new(task) })
+    }
+
+    /// Whether a process may run whose own parent has ended. A process that leaves the group of its container, as a
+    /// daemon does, has such an ancestor once the container has ended.
+    pub(super) fn may_have_orphans(&self) -> bool {
+        let children = self.main.lock().as_ref().and_then(Thread::children);
+        // Linux never shows an empty list while there is a child.
+        children.is_none_or(|children| !children.is_empty())
     }
 
     /// Starts a process. It writes both its outputs to `output`.
@@ -77,7 +88,7 @@ impl Supervisor {
         let (begin, started) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         self.calls.0.lock().insert(id, Call { begin: Some(begin), end });
-        // Exists from here on, so that the process is killed if nobody waits for its start.
+        // Exists from here on, so that the process is killed if its start is not awaited.
         let mut running = Running { id, requests: self.requests.clone(), ended, is_over: false };
         if !running.send(Request::Start { id, start }, Some(output)) {
             self.calls.0.lock().remove(&id);
@@ -142,7 +153,7 @@ impl Drop for Running {
     }
 }
 
-/// What waits for answers, by the id of its process.
+/// The calls that wait for answers, by the id of their process.
 #[derive(Debug, Default)]
 struct Calls(Mutex<HashMap<u64, Call>>);
 
@@ -153,7 +164,7 @@ struct Call {
 }
 
 impl Calls {
-    /// Whether somebody still wants this request. Callers whose supervisor ended have got their answer.
+    /// Whether a caller still wants this request. Callers whose supervisor ended have got their answer.
     fn want(&self, request: &Request) -> bool {
         match request {
             Request::Start { id, .. } => self.0.lock().contains_key(id),
@@ -184,20 +195,25 @@ impl Calls {
     }
 }
 
+/// The main thread of the supervisor while one runs. Linux makes it the parent of all orphans.
+type MainThread = Arc<Mutex<Option<Thread>>>;
+
 /// Connects requests with the supervisor, and replaces one that ended before its time.
 async fn keep_running(
     program: PathBuf,
     mut connection: Connection,
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
-    calls: Arc<Calls>,
+    (calls, main): (Arc<Calls>, MainThread),
     (closing, stop): (CancellationToken, CancellationToken),
 ) {
     let mut delays = delays();
     let last = loop {
         let start = Instant::now();
+        *main.lock() = connection.supervisor.id().map(Thread::main_of);
         if connection.serve(&mut outgoing, &calls, &stop).await.is_break() {
             break Some(connection);
         }
+        *main.lock() = None;
         tracing::error!("the supervisor of the pods' processes ended; their containers count as killed");
         let identity = std::mem::take(&mut connection.identity);
         let kill = tokio::task::spawn_blocking(move || stragglers::kill_processes_under(&identity));
@@ -226,7 +242,7 @@ fn delays() -> impl Iterator<Item = Duration> {
     std::iter::once(Duration::ZERO).chain(restarts::delays())
 }
 
-/// Starts a supervisor after the next delay, until that succeeds. `None` once the cluster is closing.
+/// Starts a supervisor after the next delay, until that succeeds. Returns `None` once the cluster is closing.
 async fn reopen(
     program: &Path,
     delays: &mut impl Iterator<Item = Duration>,

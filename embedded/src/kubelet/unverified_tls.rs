@@ -1,4 +1,4 @@
-//! TLS as probes speak it: whoever answers is believed, as Kubernetes does. A certificate says nothing of a pod's health.
+//! TLS as probes speak it: any server is believed, as Kubernetes does. A certificate says nothing of a pod's health.
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::environment::Variables;
-use super::mounting::{self, Mounting};
-use super::pod::{Container, PodSpec, Volume, VolumeMount};
+use super::mounting;
+use super::pod::{Container, PodSpec};
 use super::setup::SetupError;
 use super::supervisor::{Mount, Namespace};
 use super::volumes::{self, Volumes};
@@ -34,21 +34,14 @@ enum Files {
 }
 
 impl View {
-    /// The view of a container whose pod has this folder and these volumes. Asks the disk.
-    pub(super) fn of(
-        mounting: &Mounting,
-        spec: &PodSpec,
-        container: &Container,
-        volumes: &Volumes,
-        pod: &Path,
-    ) -> Self {
-        let kind = match mounting {
-            Mounting::AtPaths if mounting::needs_mounts(spec, container) => {
-                Files::Mounted { hides_pod: hides(container, volumes, pod) }
-            }
-            Mounting::AtPaths | Mounting::ByVariable { .. } => Files::Host,
-        };
-        Self { pod: pod.to_owned(), kind }
+    /// The view of a container without mounts, whose pod has this folder.
+    pub(super) fn of_host(pod: &Path) -> Self {
+        Self { pod: pod.to_owned(), kind: Files::Host }
+    }
+
+    /// The view of a container with mounts, whose pod has this folder and these volumes. Asks the disk.
+    pub(super) fn mounted(container: &Container, volumes: &Volumes, pod: &Path) -> Self {
+        Self { pod: pod.to_owned(), kind: Files::Mounted { hides_pod: hides(container, volumes, pod) } }
     }
 
     /// Whether it has mounts.
@@ -93,9 +86,9 @@ impl View {
                 || SetupError::refused(refusals::FAILED_MOUNT, format!("no volume {:?}", mount.name));
             let root = volumes.get(&mount.name).ok_or_else(unknown)?;
             Ok(Mount {
-                source: sub_path::provide(mount, root, &sub_path::of(mount, environment))?,
+                source: sub_path::provide(mount, root, &sub_path::of(mount, environment))?.path,
                 target: mounting::target(mount),
-                read_only: mount.read_only || is_read_only(spec, mount),
+                read_only: volumes::is_read_only(spec, mount),
             })
         });
         let message = Mount {
@@ -119,17 +112,4 @@ fn hides(container: &Container, volumes: &Volumes, folder: &Path) -> bool {
             volumes.get(&mount.name).is_some_and(|volume| !mount.is_part() && resolved(volume) == target);
         folder.starts_with(&target) && !is_same
     })
-}
-
-/// Whether no container may write a volume: Kubernetes fills it, or the pod says so.
-fn is_read_only(spec: &PodSpec, mount: &VolumeMount) -> bool {
-    let of_kubernetes = |volume: &Volume| {
-        let claim = volume.persistent_volume_claim.as_ref();
-        volume.config_map.is_some()
-            || volume.secret.is_some()
-            || volume.downward_api.is_some()
-            || volume.projected.is_some()
-            || claim.is_some_and(|claim| claim.read_only == Some(true))
-    };
-    spec.volumes.iter().any(|volume| volume.name == mount.name && of_kubernetes(volume))
 }

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1 as core;
 
 use super::KubeletMode;
-use super::client::{Data, PodClient};
+use super::client::Data;
 use super::environment;
 use super::host_path;
-use super::pod::{Pod, Volume};
+use super::pod::{Pod, PodSpec, Volume, VolumeMount};
 use super::pod_folder::PodFolder;
 use super::refusals::FAILED_MOUNT;
 use super::setup::SetupError;
@@ -47,7 +47,7 @@ impl VolumeFile {
     }
 }
 
-/// Who uses a volume.
+/// The users of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Users {
     /// This user, as whom processes run.
@@ -59,7 +59,8 @@ enum Users {
 /// The paths of a pod's volumes on this host, by the volumes' names.
 pub(super) type Volumes = BTreeMap<String, PathBuf>;
 
-/// Creates the pod's volumes: in its folder, unless they outlive it. Those of images come with the containers that mount them.
+/// Creates the pod's volumes: in its folder, unless they outlive it. Image volumes come with the containers that
+/// mount them.
 pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
     let Worker { client, pod, folder, context, .. } = worker;
     let mut volumes = Volumes::new();
@@ -70,7 +71,7 @@ pub(super) async fn prepare(worker: &Worker) -> Result<Volumes, SetupError> {
             let claim = client.bound_claim(&source.claim_name).await?;
             context.claims.provide(context.pods.path(), &claim).await?
         } else {
-            let files = files(client, pod, volume).await?;
+            let files = files(worker, volume).await?;
             let users = match &context.mode {
                 KubeletMode::Containers(_) => Users::Any,
                 KubeletMode::Process | KubeletMode::Simulated => Users::Own,
@@ -108,13 +109,27 @@ pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
     })
 }
 
+/// Whether a container may not write a mount: Kubernetes fills its volume, or the pod says so.
+pub(super) fn is_read_only(spec: &PodSpec, mount: &VolumeMount) -> bool {
+    let is_filled = |volume: &Volume| {
+        let claim = volume.persistent_volume_claim.as_ref();
+        volume.config_map.is_some()
+            || volume.secret.is_some()
+            || volume.downward_api.is_some()
+            || volume.projected.is_some()
+            || claim.is_some_and(|claim| claim.read_only == Some(true))
+    };
+    mount.read_only || spec.volume(mount).is_some_and(is_filled)
+}
+
 /// The name of the variable with a volume's directory.
 pub(super) fn variable(volume: &str) -> String {
     format!("YARDMASTER_VOLUME_{}", volume.to_uppercase().replace('-', "_"))
 }
 
 /// The files of a volume; `None` if the pod itself fills it.
-async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<Files>, SetupError> {
+async fn files(worker: &Worker, volume: &Volume) -> Result<Option<Files>, SetupError> {
+    let Worker { client, pod, .. } = worker;
     let files = if volume.empty_dir.is_some() || volume.ephemeral.is_some() {
         return Ok(None);
     } else if let Some(source) = &volume.config_map {
@@ -127,7 +142,7 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
     } else if let Some(source) = &volume.downward_api {
         downward(pod, source.items.as_deref(), source.default_mode)
     } else if let Some(source) = &volume.projected {
-        projected(client, pod, source).await
+        projected(worker, source, volume.is_access).await
     } else {
         // Refused before.
         Err(SetupError::refused(FAILED_MOUNT, unsupported(volume).unwrap_or_default().1))
@@ -136,15 +151,19 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<
 }
 
 async fn projected(
-    client: &PodClient,
-    pod: &Pod,
+    worker: &Worker,
     projection: &core::ProjectedVolumeSource,
+    is_access: bool,
 ) -> Result<Files, SetupError> {
+    let Worker { client, pod, context, .. } = worker;
     let mode = projection.default_mode;
     let mut files = Files::new();
     for source in projection.sources.iter().flatten() {
         if let Some(source) = &source.config_map {
-            let data = client.config_map(&source.name, source.optional.unwrap_or(false)).await?;
+            let data = match is_access {
+                true => context.accounts.authority(client).await?,
+                false => client.config_map(&source.name, source.optional.unwrap_or(false)).await?,
+            };
             files.extend(select(data, source.items.as_deref(), &source.name, mode)?);
         } else if let Some(source) = &source.secret {
             let data = client.secret(&source.name, source.optional.unwrap_or(false)).await?;
@@ -206,7 +225,7 @@ fn downward(
     Ok(files)
 }
 
-/// Makes the folder of a volume. One with files is made again, because containers may have changed it.
+/// Makes the folder of a volume. A folder with files is made again, because containers may have changed it.
 /// Its group is that of the pod's `fsGroup`, where this process may give it away.
 async fn fill(
     folder: &PodFolder,
@@ -227,7 +246,7 @@ async fn fill(
         for (path, file) in files.iter().flatten() {
             folder.write(path, &file.content, file.mode | group_reads)?;
         }
-        // Nobody else enters the pod's own folder, but its containers may run as any user.
+        // No other user enters the pod's own folder, but its containers may run as any user.
         if users == Users::Any {
             folder.set_mode(if files.is_some() { READ_BY_ALL } else { WRITTEN_BY_ALL })?;
         }

@@ -15,7 +15,7 @@ pub enum Workspace {
     OfHost,
 }
 
-/// What a container gets of a workspace.
+/// The part of a workspace that a container gets.
 #[derive(Debug)]
 pub(super) enum Place {
     /// Folders of its pod.

@@ -95,7 +95,7 @@ impl Access {
     }
 }
 
-/// What an access review asks about.
+/// The subject of an access review.
 fn attributes(request: &Request, spec: &Value) -> Result<Attributes, ApiError> {
     let (objects, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     let given = if objects.is_null() { path } else { objects };

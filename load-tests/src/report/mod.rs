@@ -233,6 +233,7 @@ pub(crate) fn latencies(all: &Latencies, waves: &[String]) -> BTreeMap<String, P
         ("create_to_first_pod", &all.create_to_first_pod),
         ("finish_to_replacement", &all.finish_to_replacement),
         ("finish_to_status", &all.finish_to_status),
+        ("last_finish_to_end", &all.last_finish_to_end),
         ("job_total", &all.job_total),
         ("create_to_start", &all.create_to_start),
         ("start_to_complete", &all.start_to_complete),

@@ -9,6 +9,7 @@ use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
 use crate::checks::finals;
 use crate::checks::memory;
+use crate::checks::order;
 use crate::checks::restarts;
 use crate::checks::selection::selects;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
@@ -60,7 +61,7 @@ pub(super) fn check(
     let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };
     let index = pod.index.and_then(|index| creation.at_index(index, knows));
     let orphan = || creation.is_beside_orphan(ledger);
-    let by_options = overlap.or(memory);
+    let by_options = overlap.or(memory).or_else(|| order::too_early(ledger, job));
     let what = by_options.or(creation.is_beside(knows)).or(index).or_else(orphan).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());

@@ -7,7 +7,7 @@ use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::verdicts::has_clock_steps;
-use super::{Promise, counts, restarts, results, tenants};
+use super::{Promise, counts, order, restarts, results, tenants};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::{Act, Fault, Plan, Refused, Step};
 use crate::tenant::is_in_namespace;
@@ -29,7 +29,8 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
             return Some(format!("{name} is being deleted"));
         }
         let suspended = job.object["spec"]["suspend"] == true;
-        if job.finished.is_none() && !suspended && job.object["spec"]["parallelism"] != 0 {
+        let rests = suspended || job.object["spec"]["parallelism"] == 0;
+        if job.finished.is_none() && !rests && !order::waits_for_ever(ledger, job) {
             return Some(format!("{name} does not end"));
         }
         let active = ledger.pods_of(uid).filter(|pod| pod.exists() && pod.end.is_none()).count() as u64;
@@ -116,14 +117,13 @@ fn is_anothers(plan: &Plan, job: &JobFacts) -> bool {
 }
 
 /// Checks what must hold when a world has come to rest, at the time `now`. Returns the first promise that is broken, and how. `restored` is
-/// when etcd was restored from a backup, and `phantoms` is how many pods this took back.
+/// when etcd was restored from a backup.
 pub(super) fn check(
     now: Time,
     plan: &Plan,
     ledger: &Ledger,
     slots: &[Slot],
     restored: Option<Time>,
-    phantoms: usize,
 ) -> Option<(Promise, String)> {
     // Deleted Jobs count, too.
     let is_certain = |job: &JobFacts| restored.is_none_or(|restored| job.first_seen() > restored);
@@ -170,7 +170,7 @@ pub(super) fn check(
             Some(gone) => !heard(gone) || plan.settings.all_own_all && pod.meddled,
         };
         let live = ledger.pods.values().filter(is_live).count() as i64;
-        if let Some(held) = held.filter(|held| *held > live + phantoms as i64) {
+        if let Some(held) = held.filter(|held| *held > live) {
             return Some((Promise::Memory, format!("replica-{number} holds {held} pods of {live}")));
         }
     }

@@ -98,11 +98,6 @@ impl Traffic {
         }
     }
 
-    /// etcd was restored. A replica starts over once it notices that, and until then goes on with what it knows.
-    pub(super) fn restored(&mut self) {
-        self.under_way = None;
-    }
-
     /// The replica has ended, and waits for no more answers.
     pub(super) fn ended(&mut self, replica: usize) {
         self.under_way.iter_mut().for_each(|all| all.retain(|(from, _), _| *from != replica));

@@ -8,7 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, lost,
-    options, queued, storms, strangers, tenant, together, wider,
+    options, order, queued, storms, strangers, tenant, together, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -64,6 +64,7 @@ pub fn generate(seed: u64) -> Plan {
     queued::add(&mut plan);
     options::add(&mut plan);
     lost::add(&mut plan);
+    order::add(&mut plan);
     plan
 }
 

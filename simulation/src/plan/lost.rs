@@ -3,7 +3,7 @@
 
 use super::options::{plain, set};
 use super::together::user;
-use super::{JobPlan, Plan, UserAct, extras};
+use super::{JobPlan, Plan, UserAct, extras, order};
 use crate::chance::Chance;
 
 /// The first seed whose plan has them.
@@ -11,7 +11,7 @@ pub(crate) const FIRST: u64 = 8_700_000;
 
 /// Adds them to a plan.
 pub(super) fn add(plan: &mut Plan) {
-    if plan.seed < FIRST {
+    if !(FIRST..order::FIRST).contains(&plan.seed) {
         return;
     }
     let mut chance = Chance::new(plan.seed, "lost nodes and results");

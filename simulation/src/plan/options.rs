@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{JobPlan, Plan, lost};
+use super::{JobPlan, Plan, lost, order};
 use crate::chance::Chance;
 use crate::kubelet::KILLED_FOR_MEMORY;
 
@@ -12,7 +12,7 @@ pub(crate) const FIRST: u64 = 8_000_000;
 
 /// Adds them to a plan.
 pub(super) fn add(plan: &mut Plan) {
-    if !(FIRST..lost::FIRST).contains(&plan.seed) {
+    if plan.seed < FIRST || (lost::FIRST..order::FIRST).contains(&plan.seed) {
         return;
     }
     let mut chance = Chance::new(plan.seed, "options");

@@ -109,67 +109,23 @@ impl World {
         }
     }
 
-    /// A replica is no more.
-    pub(super) fn end(&mut self, replica: usize) {
-        if let Some(slot) = self.slots.get_mut(replica) {
-            slot.life = None;
-            slot.lives += 1;
-            slot.leads = false;
-        }
-        self.checks.ended(replica);
-    }
-
-    /// A replica gets the signal to leave. If it does not end in time, it is killed.
-    pub(super) fn restart(&mut self, replica: usize, down: Duration) {
-        const GRACE: Duration = Duration::from_secs(10);
-        let Some(slot) = self.slots.get_mut(replica) else { return };
-        let Some(life) = &slot.life else { return };
-        slot.leaving = true;
-        life.with(yardmaster::actors::Replica::leave);
-        self.agenda.add(self.now + GRACE + down, Event::Start(replica));
-        self.agenda.add(self.now + GRACE, Event::Thaw { replica, stood_still: None });
-    }
-
-    fn freeze(&mut self, replica: usize, time: Duration, stands_still: Option<Duration>) {
-        let Some(slot) = self.slots.get_mut(replica).filter(|slot| slot.life.is_some() && !slot.frozen)
-        else {
-            return;
-        };
-        slot.frozen = true;
-        self.agenda.add(self.now + time, Event::Thaw { replica, stood_still: stands_still });
-    }
-
-    /// A replica runs again, or the time that it had for leaving is over.
-    pub(super) fn thaw(&mut self, replica: usize, stood_still: Option<Duration>) {
-        let Some(slot) = self.slots.get_mut(replica) else { return };
-        if slot.leaving {
-            return self.end(replica);
-        }
-        // The life that was frozen may have crashed since.
-        if !std::mem::take(&mut slot.frozen) {
-            return;
-        }
-        match (&mut slot.life, stood_still) {
-            (Some(life), Some(time)) => life.suspended(time),
-            (Some(life), None) => life.catch_up(self.now),
-            (None, _) => {}
-        }
-        self.log.tell(self.now, &format!("replica-{replica}"), format_args!("runs again"));
-        // Overdue work has run already, and a part of it may have panicked.
-        if self.take_panics(replica, self.now) {
-            self.ends_by_panic(replica);
-        }
-    }
-
-    /// etcd is restored: everything that has happened since the backup has not happened.
+    /// etcd is restored: everything that has happened since the backup has not happened. Operators stop all
+    /// replicas before, and start them after.
     fn restore(&mut self, step: usize) {
         let Some(backup) = self.backups.remove(&step) else { return };
+        for replica in 0..self.slots.len() {
+            self.end(replica);
+        }
         self.server.restore(&backup);
+        self.conditions.restored_at = self.now;
         self.cut_watches(None);
         self.own_watches.clear();
         self.conditions.down_until = self.now + Duration::from_secs(5);
         self.begin_anew();
         self.agenda.add(self.conditions.down_until, Event::Up);
+        for replica in 0..self.slots.len() {
+            self.agenda.add(self.conditions.down_until, Event::Start(replica));
+        }
         // Namespaces that had been deleted are there again, and are emptied again.
         let ended =
             self.plan.steps.iter().filter(|step| step.at <= self.now).filter_map(|step| match &step.act {

@@ -50,7 +50,7 @@ impl World {
     pub(super) fn arrives(&mut self, from: usize, life: u32, sent_at: Time, sent: Sent) {
         let Sent { request, reply, .. } = sent;
         let (method, uri) = (request.method().clone(), request.uri().clone());
-        if self.now < self.conditions.down_until {
+        if self.now < self.conditions.down_until || sent_at < self.conditions.restored_at {
             return self.breaks(from, life, self.now, uri, reply);
         }
         self.checks.arrived(self.now, from, sent_at, &request, &self.ledger);

@@ -121,8 +121,8 @@ impl JobActor {
                     None => self.state.job_leaves(),
                 }
             }
-            // The shard is drained: the next owner rebuilds the Job.
-            JobInput::Failed | JobInput::Unread => {}
+            // The shard is drained, and the next owner rebuilds the Job. The next plan looks at the predecessors.
+            JobInput::Failed | JobInput::Unread | JobInput::PredecessorChanged => {}
             JobInput::PodSpec(read) => {
                 self.pod_encoding.take_in(read, &self.state.job, self.seen.generation);
             }

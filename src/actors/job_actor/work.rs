@@ -114,6 +114,7 @@ impl JobActor {
         let now = self.now();
         self.state.keep_pace(self.requests.cx.gate.pace(self.requests.job.namespace()));
         self.tracer.planning(&self.state, now);
+        self.look_at_predecessors();
         let mut plan = reconcile(&self.state, now);
         if !plan.creates.is_empty() && !self.caught_up {
             // The status may be older than the last writes of the shard's last owner, and the pods that it
@@ -150,6 +151,23 @@ impl JobActor {
         } else if self.can_passivate(now) {
             self.end(ExitReason::Passivated, ctx);
         }
+    }
+
+    /// Looks at the Jobs that this one waits for, and follows them.
+    fn look_at_predecessors(&mut self) {
+        let job = &self.state.job;
+        let Some(after) = job.options.after.as_deref().filter(|_| self.state.awaits_order()) else {
+            self.followed = None;
+            return;
+        };
+        let index = &self.requests.cx.jobs_by_name;
+        if !self.followed.as_ref().is_some_and(|followed| followed.is(after)) {
+            // The old ones end first: some names may be the same.
+            self.followed = None;
+            self.followed = index.follow(job, &self.inbox);
+        }
+        let look = index.look(job);
+        self.state.order_seen(look);
     }
 
     /// Whether nothing remains to be done, nothing is in flight, and the shard has seen the Job as we know

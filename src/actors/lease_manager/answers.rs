@@ -30,16 +30,14 @@ impl LeaseManager {
                     Some(lease) => lease_manager.coordinator.heartbeat_unreadable(lease.version),
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
-                if let Written::As(version) = written {
-                    self.renewed(sent);
+                if let Written::As(_) = written {
+                    self.renewed = Some(sent);
                     let took = self.instant().saturating_duration_since(sent);
                     self.cx.config.answer_time.renewed(took);
-                    self.echo.written(version, Instant::now());
                 }
                 if let Some(until) = self.coordinator.acts_until() {
                     let until = self.origin + until;
                     self.fences.values().for_each(|fence| fence.extend(until));
-                    self.listing.confirmed(self.coordinator.session(), self.instant());
                 }
             }
             Answer::Read(identity, None) => {

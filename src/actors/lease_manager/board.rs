@@ -85,11 +85,6 @@ impl LeaseBoard {
         self.lock().clone()
     }
 
-    /// Everything known is of a history that is no more.
-    pub(super) fn forget(&self) {
-        *self.lock() = SeenLeases::default();
-    }
-
     /// The first list of Leases is complete.
     pub(super) fn listed(&self) {
         self.lock().listed = true;

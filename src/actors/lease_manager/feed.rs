@@ -24,14 +24,9 @@ impl Feed {
         Self { codec, known: BTreeMap::new(), relist: Relist::default() }
     }
 
-    /// The version in which a Lease was last shown; 0 if it was not.
-    pub(super) fn version(&self, lease: &Lease) -> u64 {
-        lease.metadata.name.as_deref().and_then(|name| self.shown(name)).unwrap_or(0)
-    }
-
-    /// The version in which the Lease of this name was last shown, if it exists.
-    pub(super) fn shown(&self, name: &str) -> Option<u64> {
-        self.known.get(name).map(LeaseRecord::version)
+    /// Whether the Lease of this name exists.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.known.contains_key(name)
     }
 
     /// Applies a change. Returns the Leases that it shows to be gone, or not to be readable any
@@ -88,6 +83,6 @@ mod tests {
         assert_eq!(feed.gone(&Change::Applied(lease.clone())), []);
         assert_eq!(feed.gone(&Change::Applied(relabelled.clone())), [LeaseRecord::Claim(claim)]);
         assert_eq!(feed.gone(&Change::Applied(relabelled)), []);
-        assert_eq!(feed.version(&lease), 0);
+        assert!(!feed.knows(lease.metadata.name.as_deref().unwrap()));
     }
 }

@@ -59,7 +59,7 @@ async fn read_or_write(
     let version = found.as_ref().map_or(0, version);
     let layout = Layout { version, shards: ours, resharding_to: None };
     match leases.write(&codec.layout(&layout)).await {
-        Ok(stored) => record(&stored.lease, codec),
+        Ok(stored) => record(&stored, codec),
         // Another replica has just written one.
         Err(LeaseError::Conflict(why)) => read(leases, codec).await?.ok_or(LeaseError::Conflict(why)),
         Err(error) => Err(error),

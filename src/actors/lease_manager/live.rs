@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::history::History;
-use crate::cluster::leases::{LeaseClient, LeaseError, Stored};
+use crate::cluster::leases::{LeaseClient, LeaseError};
 use crate::cluster::wire::version_number;
 use crate::sharding::Written;
 use crate::sharding::lease::{LeaseCodec, LeaseRecord};
@@ -65,13 +65,10 @@ impl LiveLeases {
         let (replaced, newest) = (version(lease), self.history.newest());
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         match self.client.write(lease).await {
-            Ok(Stored { lease, is_new }) => match version(&lease) {
+            Ok(lease) => match version(&lease) {
                 0 => (Written::Failed, None),
                 version => {
                     self.history.written(version, replaced, newest);
-                    if matches!(self.codec.read(&lease), Some(LeaseRecord::Heartbeat(_))) {
-                        self.history.heartbeat_stored(is_new, replaced);
-                    }
                     (Written::As(version), None)
                 }
             },
@@ -124,50 +121,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::actors::supervision::Downfall;
     use crate::actors::test_api::refusal;
     use crate::cluster::test_api::TestApi;
-    use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout};
+    use crate::sharding::lease::{Claim, Holder, Layout};
     use crate::sharding::{ShardCount, ShardId};
     use crate::telemetry::metrics::Metrics;
-
-    /// An API server whose etcd was restored may count as far as the one before.
-    #[tokio::test(start_paused = true)]
-    async fn a_heartbeat_that_had_to_be_created_again_is_of_another_history() {
-        let codec = LeaseCodec::new("c", "c");
-        let holder = Holder { identity: "r".into(), session: "s".into() };
-        for (code, sent, rewound) in [(200, "7", false), (201, "7", true), (201, "", false)] {
-            let heartbeat = Heartbeat {
-                holder: holder.clone(),
-                version: 0,
-                lease_duration: Duration::from_secs(15),
-                leaving: false,
-                loads: None,
-            };
-            let mut lease = codec.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
-            lease.metadata.resource_version = Some(sent.to_owned()).filter(|sent| !sent.is_empty());
-            let mut stored = serde_json::to_value(&lease).unwrap();
-            let mut versions = 9..;
-            let api = TestApi::new(move |_, _| {
-                stored["metadata"]["resourceVersion"] = versions.next()?.to_string().into();
-                Some((code, stored.clone()))
-            });
-            let client =
-                LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
-            let history = History::default();
-            let live = LiveLeases { client, codec: codec.clone(), history: history.clone() };
-            let (written, _) = live.write(&lease).await;
-            assert_eq!((written, history.is_rewound()), (Written::As(9), rewound), "{code} {sent}");
-            // The watch has shown that it is gone, before it was to be renewed.
-            lease.metadata.resource_version = None;
-            let (written, _) = live.write(&lease).await;
-            let rewound = rewound || code == 201;
-            assert_eq!(
-                (written, history.is_rewound()),
-                (Written::As(10), rewound),
-                "again after {code} {sent}"
-            );
-        }
-    }
 
     /// The outcome of a write over version `sent` that is answered with 409, where the Lease is `found`.
     async fn after_conflict(sent: Option<&str>, found: Option<Value>) -> Written {
@@ -177,7 +136,11 @@ mod tests {
             _ => refusal(409),
         });
         let client = LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
-        let live = LiveLeases { client, codec: LeaseCodec::new("c", "c"), history: History::default() };
+        let live = LiveLeases {
+            client,
+            codec: LeaseCodec::new("c", "c"),
+            history: History::new(Downfall::default()),
+        };
         let mut lease = Lease::default();
         lease.metadata.name = Some("l".to_owned());
         lease.metadata.resource_version = sent.map(str::to_owned);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::{JobOverview, JobsOverview, Phase};
+use super::{Interest, JobEnd, JobOverview, JobsOverview, Phase};
 use crate::actors::replica_actor::SeenJobs;
 use crate::actors::waits::WaitingJob;
 use crate::job::plan::Wait;
@@ -20,6 +20,7 @@ const MAX_LISTED: usize = 10_000;
 /// The place of a Job in the list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place<'a> {
+    pub(super) interest: Interest,
     pub(super) finished: Option<Timestamp>,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -30,12 +31,8 @@ impl Ord for Place<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_name =
             || (self.namespace, self.name, self.shard).cmp(&(other.namespace, other.name, other.shard));
-        match (self.finished, other.finished) {
-            (None, None) => by_name(),
-            (None, Some(_)) => Ordering::Less,
-            (Some(_), None) => Ordering::Greater,
-            (Some(own), Some(others)) => others.cmp(&own).then_with(by_name),
-        }
+        let newest_first = || other.finished.cmp(&self.finished);
+        self.interest.cmp(&other.interest).then_with(newest_first).then_with(by_name)
     }
 }
 
@@ -58,8 +55,20 @@ pub(super) fn page<T>(mut all: Vec<T>, query: &JobQuery, order: impl Fn(&T, &T) 
     all
 }
 
-/// The Jobs that a query asks for, and the number of Jobs of each shard.
-pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverview, BTreeMap<u32, usize>) {
+/// The Jobs that a query asks for.
+pub(in crate::actors) struct Selected {
+    /// A part of the list.
+    pub(in crate::actors) jobs: JobsOverview,
+    /// The Job that the query names.
+    pub(in crate::actors) job: Option<JobOverview>,
+    /// The number of Jobs of each shard.
+    pub(in crate::actors) by_shard: BTreeMap<u32, usize>,
+}
+
+/// Selects the Jobs that a query asks for at `now`.
+pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery, now: Timestamp) -> Selected {
+    let named = query.job.split_once('/');
+    let mut opened = None;
     let search = query.search.to_lowercase();
     let mut by_shard = BTreeMap::new();
     let mut phases = BTreeMap::new();
@@ -69,6 +78,9 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverv
         let Ok(job) = &seen.job else { continue };
         total += 1;
         *by_shard.entry(shard.0).or_default() += 1;
+        if named == Some((&*job.namespace, &*job.name)) {
+            opened = Some((*shard, job));
+        }
         if !finds(job, &search) {
             continue;
         }
@@ -79,14 +91,15 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverv
         }
     }
     let found = matching.len();
-    let listed = page(matching, query, |one, other| place(one).cmp(&place(other)));
-    let waiting = |job| seen.waits.iter().find_map(|waits| waits.of(job));
-    let items = listed.into_iter().map(|(shard, job)| JobOverview {
+    let listed = page(matching, query, |one, other| place(one, now).cmp(&place(other, now)));
+    let waiting = |job: &Job| seen.waits.iter().find_map(|waits| waits.of(job));
+    let whole = |(shard, job): (ShardId, &Job)| JobOverview {
         last_failures: seen.failures.of(&job.id()),
         ..outline(shard, job, waiting(job).as_ref())
-    });
-    let jobs = JobsOverview { total, phases, matching: found, items: items.collect() };
-    (jobs, by_shard)
+    };
+    let items = listed.into_iter().map(whole).collect();
+    let jobs = JobsOverview { total, phases, matching: found, items };
+    Selected { jobs, job: opened.map(whole), by_shard }
 }
 
 fn finds(job: &Job, search: &str) -> bool {
@@ -100,10 +113,25 @@ fn finds(job: &Job, search: &str) -> bool {
     }
 }
 
-fn place<'a>((shard, job): &(ShardId, &'a Job)) -> Place<'a> {
-    let end = job.status.finished();
-    let finished = end.map(|end| end.last_transition_time.unwrap_or(job.created));
-    Place { finished, namespace: &job.namespace, name: &job.name, shard: shard.0 }
+fn place<'a>((shard, job): &(ShardId, &'a Job), now: Timestamp) -> Place<'a> {
+    Place {
+        interest: interest(phase(job), finished(job), job.status.failed, now),
+        finished: finished(job),
+        namespace: &job.namespace,
+        name: &job.name,
+        shard: shard.0,
+    }
+}
+
+fn finished(job: &Job) -> Option<Timestamp> {
+    Some(job.status.finished()?.last_transition_time.unwrap_or(job.created))
+}
+
+/// The interest in a Job of this phase with this number of failed pods.
+pub(super) fn interest(phase: Phase, finished: Option<Timestamp>, failed: u32, now: Timestamp) -> Interest {
+    let has_failed = phase == Phase::Failed;
+    let end = (has_failed || phase == Phase::Complete).then_some(JobEnd { at: finished, has_failed });
+    Interest::of(end, phase == Phase::Suspended, phase == Phase::Waiting || failed > 0, now)
 }
 
 impl Phase {
@@ -153,7 +181,7 @@ fn outline(shard: ShardId, job: &Job, wait: Option<&WaitingJob>) -> JobOverview 
         active: status.active,
         ready: status.ready.unwrap_or_default(),
         created: job.created,
-        finished: place(&(shard, job)).finished,
+        finished: finished(job),
         reason,
         until,
         message,
@@ -213,8 +241,12 @@ mod tests {
         SeenJobs { jobs, waits: vec![waits], failures: LastFailures::default() }
     }
 
+    fn selected(query: &JobQuery) -> Selected {
+        select(&jobs(), query, "2026-01-01T02:30:00Z".parse().unwrap())
+    }
+
     fn names(query: &JobQuery) -> Vec<String> {
-        select(&jobs(), query).0.items.into_iter().map(|job| job.name).collect()
+        selected(query).jobs.items.into_iter().map(|job| job.name).collect()
     }
 
     #[test]
@@ -224,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn the_unfinished_come_first_and_pages_continue_each_other() {
-        let all = ["alpha", "held", "zeta", "new", "old"];
+    fn failures_and_trouble_come_first_and_pages_continue_each_other() {
+        let all = ["new", "alpha", "zeta", "held", "old"];
         assert_eq!(names(&JobQuery { limit: 9, ..JobQuery::default() }), all);
         for (offset, limit, expected) in [
             (0, 2, &all[..2]),
@@ -239,10 +271,23 @@ mod tests {
     }
 
     #[test]
+    fn the_job_that_is_named_comes_besides_and_no_other_does() {
+        for (job, expected) in
+            [("team-a/new", Some("new")), ("team-a/ne", None), ("a/new", None), ("new", None), ("", None)]
+        {
+            let query = JobQuery { job: job.into(), limit: 0, ..JobQuery::default() };
+            let Selected { jobs, job, .. } = selected(&query);
+            assert_eq!(job.as_ref().map(|job| &*job.name), expected);
+            assert!(jobs.items.is_empty());
+        }
+    }
+
+    #[test]
     fn search_and_phase_choose_jobs() {
         let numbers = |search: &str, phase: &str| {
-            let query = JobQuery { search: search.into(), phase: phase.into(), offset: 0, limit: 9 };
-            let jobs = select(&jobs(), &query).0;
+            let query =
+                JobQuery { search: search.into(), phase: phase.into(), limit: 9, ..JobQuery::default() };
+            let jobs = selected(&query).jobs;
             (jobs.total, jobs.phases.values().sum::<usize>(), jobs.matching, jobs.items.len())
         };
         assert_eq!(numbers("", ""), (5, 5, 5, 5));
@@ -256,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_job_says_why_it_waits_or_has_failed() {
-        let (jobs, by_shard) = select(&jobs(), &JobQuery { limit: 9, ..JobQuery::default() });
+        let Selected { jobs, by_shard, .. } = selected(&JobQuery { limit: 9, ..JobQuery::default() });
         assert_eq!(by_shard, BTreeMap::from([(3, 5)]));
         let said: Vec<_> = jobs
             .items
@@ -266,10 +311,10 @@ mod tests {
         assert_eq!(
             said,
             [
-                ("alpha", Phase::Waiting, Some("Refused"), Some("exceeded quota")),
-                ("held", Phase::Suspended, None, None),
-                ("zeta", Phase::Running, None, None),
                 ("new", Phase::Failed, Some("Because"), Some("of <b>this</b>")),
+                ("alpha", Phase::Waiting, Some("Refused"), Some("exceeded quota")),
+                ("zeta", Phase::Running, None, None),
+                ("held", Phase::Suspended, None, None),
                 ("old", Phase::Complete, None, None),
             ]
         );

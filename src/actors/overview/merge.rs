@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::jobs::{Place, page};
+use super::jobs::{Place, interest, page};
 use super::{
     HandoverOverview, JobOverview, JobsOverview, MAX_HANDOVERS, Overview, ReplicaOverview, ShardOverview,
 };
@@ -17,6 +17,7 @@ pub fn merge(parts: Vec<Overview>, query: &JobQuery) -> Overview {
     let mut shards: BTreeMap<u32, ShardOverview> = BTreeMap::new();
     let mut handovers: BTreeMap<(u32, u64), HandoverOverview> = BTreeMap::new();
     let (mut from, mut gates, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut opened = BTreeMap::new();
     let version = parts.first().map(|part| part.version.clone());
     for part in parts {
         for replica in part.replicas {
@@ -39,6 +40,7 @@ pub fn merge(parts: Vec<Overview>, query: &JobQuery) -> Overview {
         from.extend(part.from);
         gates.extend(part.gates);
         jobs.push(part.jobs);
+        part.job.into_iter().for_each(|job| merge_job(&mut opened, job));
     }
     let mut handovers: Vec<_> = handovers.into_values().collect();
     handovers.sort_by_key(|handover| (std::cmp::Reverse(handover.at), handover.shard));
@@ -50,6 +52,8 @@ pub fn merge(parts: Vec<Overview>, query: &JobQuery) -> Overview {
         from,
         replicas: replicas.into_values().collect(),
         jobs: merge_jobs(jobs, query),
+        // A Job of the same name that came later has another UID.
+        job: opened.into_values().max_by_key(|job| job.created),
         shards,
         handovers,
         gates,
@@ -74,31 +78,41 @@ fn merge_jobs(parts: Vec<JobsOverview>, query: &JobQuery) -> JobsOverview {
         if total > merged.total {
             merged = JobsOverview { total, phases, matching, items: Vec::new() };
         }
-        for job in seen {
-            let known = items.entry(job.uid.clone()).or_insert_with(|| job.clone());
-            // An earlier owner knows failures that the owner of now has not seen.
-            let last_failures = match (known.last_failures.first(), job.last_failures.first()) {
-                (own, Some(other)) if own.is_none_or(|own| own.ended < other.ended) => {
-                    job.last_failures.clone()
-                }
-                _ => std::mem::take(&mut known.last_failures),
-            };
-            if known.reason.is_none() {
-                *known = job;
-            }
-            known.last_failures = last_failures;
-        }
+        seen.into_iter().for_each(|job| merge_job(&mut items, job));
     }
-    merged.items = page(items.into_values().collect(), query, |one, other| place(one).cmp(&place(other)));
+    let now = Timestamp::now();
+    let order = |one: &JobOverview, other: &JobOverview| place(one, now).cmp(&place(other, now));
+    merged.items = page(items.into_values().collect(), query, order);
     merged
 }
 
-fn place(job: &JobOverview) -> Place<'_> {
-    Place { finished: job.finished, namespace: &job.namespace, name: &job.name, shard: job.shard }
+/// Adds what one replica knows of a Job, by its UID.
+fn merge_job(jobs: &mut BTreeMap<String, JobOverview>, job: JobOverview) {
+    let known = jobs.entry(job.uid.clone()).or_insert_with(|| job.clone());
+    // An earlier owner knows failures that the owner of now has not seen.
+    let last_failures = match (known.last_failures.first(), job.last_failures.first()) {
+        (own, Some(other)) if own.is_none_or(|own| own.ended < other.ended) => job.last_failures.clone(),
+        _ => std::mem::take(&mut known.last_failures),
+    };
+    if known.reason.is_none() {
+        *known = job;
+    }
+    known.last_failures = last_failures;
+}
+
+fn place(job: &JobOverview, now: Timestamp) -> Place<'_> {
+    Place {
+        interest: interest(job.phase, job.finished, job.failed, now),
+        finished: job.finished,
+        namespace: &job.namespace,
+        name: &job.name,
+        shard: job.shard,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::actors::overview::Phase;
 
@@ -163,6 +177,7 @@ mod tests {
                 matching: jobs.len(),
                 items: jobs,
             },
+            job: None,
         }
     }
 
@@ -198,6 +213,16 @@ mod tests {
         assert_eq!((jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 2, 2));
         let reasons: Vec<_> = jobs.items.iter().map(|job| job.reason.as_deref()).collect();
         assert_eq!(reasons, [Some("PodBackoff"), Some("Refused")]);
+    }
+
+    #[test]
+    fn the_opened_job_has_the_wait_that_one_replica_knows() {
+        let with = |reason| Overview { job: Some(job("k", 0, reason)), ..part("a", 0, Vec::new()) };
+        for parts in [[None, Some("Refused")], [Some("Refused"), None]] {
+            let whole = merge(parts.map(with).into(), &JobQuery::default());
+            assert_eq!(whole.job.unwrap().reason.as_deref(), Some("Refused"));
+        }
+        assert_eq!(merge(vec![part("a", 0, Vec::new())], &JobQuery::default()).job, None);
     }
 
     #[test]

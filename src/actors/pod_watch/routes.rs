@@ -66,10 +66,8 @@ struct Stream {
 /// ```text
 ///         synced            the version is too old
 ///  Listing ────> Watching ────────────────────────> Listing
-///                 ^    │ others follow
-///         resumed │    └──────────────> (closed)
-///             Following ──────────────────^
-///                        a stream before it lists again, or the version is too old
+///                  ^    │ another one follows
+///   (follows others)    └────────────────────> (closed)
 /// ```
 #[derive(Debug)]
 enum Phase {
@@ -77,8 +75,6 @@ enum Phase {
     Listing,
     /// All changes up to this version are known; 0 for a version that is no number.
     Watching { version: u64, moved: Instant },
-    /// The stream was opened after this version to follow these streams. Until it begins, they go on.
-    Following { before: BTreeSet<StreamId>, after: u64 },
 }
 
 /// The next step towards one stream that shows all shards, and no others.
@@ -147,10 +143,17 @@ impl Routes {
         self.streams.insert(id, Stream { selects: shards.clone(), phase: Phase::Listing });
     }
 
-    /// Records that this stream was opened after this version to follow others.
-    pub(super) fn follow(&mut self, id: StreamId, before: BTreeSet<StreamId>, after: u64) {
-        let selects = self.shown_by(&before);
-        self.streams.insert(id, Stream { selects, phase: Phase::Following { before, after } });
+    /// Records that this stream was opened after this version to follow others, which are idle now.
+    pub(super) fn follow(&mut self, id: StreamId, before: &BTreeSet<StreamId>, after: u64, now: Instant) {
+        let selects = self.shown_by(before);
+        for route in self.routes.values_mut() {
+            let Some(last) = route.stream.filter(|stream| before.contains(stream)) else { continue };
+            if let Some(Stream { phase: Phase::Watching { version, .. }, .. }) = self.streams.get(&last) {
+                route.shown = route.shown.max(*version);
+                route.stream = Some(id);
+            }
+        }
+        self.streams.insert(id, Stream { selects, phase: Phase::Watching { version: after, moved: now } });
     }
 
     /// The shards that these streams show.
@@ -173,35 +176,20 @@ impl Routes {
         [of_kind].into_iter().chain(may_be_ours).collect::<Vec<_>>().join(",")
     }
 
-    /// Takes the streams that show no shard and will not, which must be closed.
+    /// Takes the streams that show no shard, which must be closed.
     pub(super) fn take_idle(&mut self) -> Vec<StreamId> {
         let in_use: BTreeSet<StreamId> = self.routes.values().filter_map(|route| route.stream).collect();
-        let is_idle = |id: &StreamId, stream: &mut Stream| match &stream.phase {
-            Phase::Following { before, .. } => before.is_disjoint(&in_use),
-            Phase::Listing | Phase::Watching { .. } => !in_use.contains(id),
-        };
-        self.streams.extract_if(.., is_idle).map(|(id, _)| id).collect()
-    }
-
-    /// A stream has ended, since it could not begin.
-    pub(super) fn ended(&mut self, id: StreamId) {
-        self.streams.remove(&id);
-        let shown = self.routes.values_mut().filter(|route| route.stream == Some(id));
-        shown.for_each(|route| route.stream = None);
+        self.streams.extract_if(.., |id, _| !in_use.contains(id)).map(|(id, _)| id).collect()
     }
 
     /// The upkeep that is due when the streams have not been as they should be for this long.
     pub(super) fn upkeep(&self, now: Instant, since: Duration) -> Upkeep {
         let (mut sources, mut positions, mut selects) = (BTreeSet::new(), Vec::new(), 0);
         for (id, stream) in &self.streams {
-            match stream.phase {
-                Phase::Following { .. } => return Upkeep::Later,
-                Phase::Watching { version, moved } if version > 0 => {
-                    sources.insert(*id);
-                    positions.push((version, moved));
-                    selects += stream.selects.len();
-                }
-                Phase::Listing | Phase::Watching { .. } => {}
+            if let Phase::Watching { version: version @ 1.., moved } = stream.phase {
+                sources.insert(*id);
+                positions.push((version, moved));
+                selects += stream.selects.len();
             }
         }
         let behind = positions.iter().min_by_key(|(version, _)| *version);
@@ -226,10 +214,6 @@ impl Routes {
         deliver: &mut impl FnMut(ShardId, PodChange),
     ) -> bool {
         match step {
-            Step::Resumed => {
-                self.takes_over(id, now);
-                return true;
-            }
             Step::Reached(version) => self.reached(id, version, now),
             Step::Change(Change::Restarted) => {
                 self.lists(id, deliver);
@@ -330,16 +314,8 @@ impl Routes {
         self.routes.get(&shard).is_some_and(|route| route.stream == Some(id) && is_new(route))
     }
 
-    /// A list begins. A stream that follows this one would miss the objects of its list.
+    /// A list begins.
     fn lists(&mut self, id: StreamId, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        for other in self.streams.values_mut() {
-            if let Phase::Following { before, .. } = &mut other.phase
-                && before.contains(&id)
-            {
-                // The other stream follows nothing, and is closed.
-                before.clear();
-            }
-        }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.phase = Phase::Listing;
         }
@@ -349,21 +325,6 @@ impl Routes {
         }
         let of_stream: BTreeSet<ShardId> = self.shown_by(&[id].into());
         self.forget_shown(|shard| of_stream.contains(&shard));
-    }
-
-    /// A stream that was opened to follow others has begun.
-    fn takes_over(&mut self, id: StreamId, now: Instant) {
-        let Some(stream) = self.streams.get_mut(&id) else { return };
-        let Phase::Following { before, after } = &mut stream.phase else { return };
-        let (before, after) = (std::mem::take(before), *after);
-        stream.phase = Phase::Watching { version: after, moved: now };
-        for route in self.routes.values_mut() {
-            let Some(last) = route.stream.filter(|stream| before.contains(stream)) else { continue };
-            if let Some(Stream { phase: Phase::Watching { version, .. }, .. }) = self.streams.get(&last) {
-                route.shown = route.shown.max(*version);
-                route.stream = Some(id);
-            }
-        }
     }
 
     fn reached(&mut self, id: StreamId, to: u64, now: Instant) {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::Services;
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Selection, Start, Step, watch_steps};
+use crate::cluster::watch::{Selection, Step, watch_steps};
 use crate::cluster::wire::ObservedPod;
 
 /// Most steps that are taken from a stream at once.
@@ -35,13 +35,12 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Opens a watch of the pods that this label selector selects.
-    pub(super) fn open(&mut self, services: &Services, start: Start, selector: String) -> StreamId {
+    /// Opens a watch of the pods that this label selector selects, after a version or with a list.
+    pub(super) fn open(&mut self, services: &Services, after: Option<u64>, selector: String) -> StreamId {
         let id = StreamId(self.next);
         self.next += 1;
         let steps = watch_steps(
-            start,
-            services.vigil.clone(),
+            after,
             services.transport.clone(),
             Selection::all(Resource::PODS).labelled(selector),
             services.decoder.clone(),

@@ -91,7 +91,6 @@ impl Handler<Pods> for Shard {
 struct Replica {
     api: Api,
     watch: PodWatch,
-    rewinds: Rewinds,
     jobs: Arc<JobIndex>,
     shards: BTreeMap<u32, (Subscription, Arc<Mutex<Told>>)>,
     joined: u64,
@@ -99,12 +98,10 @@ struct Replica {
 
 impl Replica {
     fn new() -> Self {
-        let (api, rewinds, jobs) = (Api::default(), Rewinds::default(), Arc::<JobIndex>::default());
+        let (api, jobs) = (Api::default(), Arc::<JobIndex>::default());
         let services = Services {
             transport: Arc::new(api.clone()),
             metrics: Arc::new(Metrics::new()),
-            vigil: Vigil::default(),
-            rewinds: rewinds.clone(),
             seeds: Arc::default(),
             shards: ShardCount::new(SHARDS).unwrap(),
             jobs: jobs.clone(),
@@ -114,7 +111,7 @@ impl Replica {
             test_hooks: TestHooks::default(),
         };
         let watch = PodWatch::begin(services, &Handle::current());
-        Self { api, watch, rewinds, jobs, shards: BTreeMap::new(), joined: 0 }
+        Self { api, watch, jobs, shards: BTreeMap::new(), joined: 0 }
     }
 
     /// The Jobs are known.
@@ -220,41 +217,8 @@ fn a_shard_that_lists_again_lists_nothing_else() {
     });
 }
 
-#[test]
-fn all_that_was_known_is_listed_again_when_the_history_is_another() {
-    run(async {
-        let mut replica = Replica::new();
-        (0..5).for_each(|shard| replica.join(shard));
-        tokio::time::sleep(SETTLED).await;
-        replica.rewinds.rewound();
-        tokio::time::sleep(SOON).await;
-        replica.assert_exact("anew");
-        assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 2));
-    });
-}
-
 fn routes() -> Routes {
     Routes::new(PodPlaces(ShardCount::new(SHARDS).unwrap()), Arc::default())
-}
-
-#[test]
-fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
-    let (now, [a, b, follower]) = (Instant::now(), [0, 1, 2].map(StreamId));
-    let mut routes = routes();
-    let step = |routes: &mut Routes, stream, change| {
-        routes.step(stream, Step::Change(change), now, &mut |_, _| {});
-    };
-    for (stream, shard) in [(a, ShardId(0)), (b, ShardId(1))] {
-        routes.join(shard, SubscriptionId(stream.0));
-        routes.list(stream, &[shard].into());
-        step(&mut routes, stream, Change::Synced { version: 5 });
-    }
-    routes.follow(follower, [a, b].into(), 5);
-    assert!(routes.take_idle().is_empty());
-    step(&mut routes, a, Change::Restarted);
-    assert_eq!(routes.take_idle(), [follower]);
-    routes.step(follower, Step::Resumed, now, &mut |_, _| {});
-    assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
 }
 
 /// The shards, of 0 to 2, to which a stream delivers a change of `p`.
@@ -363,10 +327,9 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     70..76 => replica.leave(shard),
                     76..78 => replica.api.break_watches(),
                     78..79 => replica.api.compact(),
-                    79..81 => replica.api.skip_versions(10_000),
-                    81..82 => replica.rewinds.rewound(),
+                    79..82 => replica.api.skip_versions(10_000),
                     82..86 => {
-                        // A watch is about to follow the oldest.
+                        // A watch has followed the oldest, or is about to.
                         replica.join(shard);
                         tokio::time::sleep(UPKEEP + Duration::from_millis(chance.random_range(0..100))).await;
                         replica.api.expire_oldest();

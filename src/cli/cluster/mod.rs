@@ -17,6 +17,8 @@ use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::console::note;
 use super::embedded::write_kubeconfig;
+use super::job_page::{JobPage, Offer};
+use super::page_client::PageAddress;
 use super::pod_runtime::{PodRuntime, RuntimeArgs, RuntimeChoice};
 use super::signals::Interrupts;
 use super::temporary::private_directory;
@@ -45,6 +47,9 @@ pub(super) struct ClusterArgs {
         default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
     )]
     page_listen: SocketAddr,
+    /// Let the page suspend, resume, delete and retry Jobs [default: off].
+    #[arg(long)]
+    page_actions: bool,
     /// How pods run: as processes of this host, simulated without processes, or not at all [default: as --runtime says].
     #[arg(long, value_name = "MODE")]
     kubelet: Option<KubeletChoice>,
@@ -260,6 +265,7 @@ impl Cluster {
         let directory = private_directory()?;
         let server = ApiServer::start(server).await?;
         let client = kube::Client::try_from(server.client_config())?;
+        let jobs = JobPage::of_owner(client.clone(), Offer { actions: args.page_actions, trace_url: None });
         let kubelet = match pods.kubelet() {
             Some(config) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());
@@ -270,9 +276,8 @@ impl Cluster {
             None => None,
         };
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
-        let secure = server.secure_kubeconfig();
-        write_kubeconfig(&secure, &kubeconfig)?;
-        // A file of their own, since somebody may replace or remove the other. Over TLS as well, so that nobody
+        let mut secure = server.secure_kubeconfig();
+        // A file of their own, since somebody may replace or remove that of the user. Over TLS as well, so that nobody
         // who takes over the port after a crash gets the token.
         let own = directory.path().join("controllers.kubeconfig");
         write_kubeconfig(&secure, &own)?;
@@ -281,8 +286,12 @@ impl Cluster {
         let replicas = Replicas::start(count, &own, token.file(), &args.feature_gates)?;
         let page = match count {
             0 => None,
-            _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone())?),
+            _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone(), jobs)?),
         };
+        if let Some(page) = &page {
+            PageAddress::write(&page.address(), &mut secure);
+        }
+        write_kubeconfig(&secure, &kubeconfig)?;
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 

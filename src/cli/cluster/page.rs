@@ -23,13 +23,19 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
-use crate::telemetry::http::{Access, JobQuery, Overviews, Secret, bind, page_router, serve};
+use crate::cli::job_page::JobPage;
+use crate::cli::page_client::new_token;
+use crate::telemetry::http::{
+    Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
+};
+use crate::telemetry::traces::otlp::OtlpTraces;
 
 /// How long a controller may take for its part.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -43,8 +49,7 @@ pub(super) struct Token {
 impl Token {
     /// Makes a token and its file in a directory.
     pub(super) fn create(directory: &Path) -> anyhow::Result<Self> {
-        let bytes: [u8; 32] = rand::random();
-        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = new_token();
         let file = directory.join("debug-token");
         write_private(&file, &text)?;
         Ok(Self { text, file })
@@ -78,7 +83,12 @@ pub(super) struct ClusterPage {
 impl ClusterPage {
     /// Serves the page of the controllers at these addresses. Its own is also written to a file beside that of the
     /// token.
-    pub(super) fn serve(at: SocketAddr, token: Token, controllers: PageAddresses) -> anyhow::Result<Self> {
+    pub(super) fn serve(
+        at: SocketAddr,
+        token: Token,
+        controllers: PageAddresses,
+        jobs: JobPage,
+    ) -> anyhow::Result<Self> {
         let listener = bind(at).with_context(|| format!("cannot listen on {at}"))?;
         let url = format!("http://{}/", listener.local_addr()?);
         let file = token.file.with_file_name("page-url");
@@ -89,20 +99,24 @@ impl ClusterPage {
             authorization: format!("Bearer {}", token.text),
             client: Client::builder(TokioExecutor::new()).build_http(),
         };
-        let pages = page_router(Arc::new(parts), access);
+        let pages = page_router(Arc::new(parts), Live::of(jobs), access);
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         Ok(Self { url, token: token.text, file, _end })
     }
 
+    /// Its address with the token.
+    pub(super) fn address(&self) -> String {
+        format!("{}#token={}", self.url, self.token)
+    }
+
     /// Its address: with the token on a terminal, and else with the file that has it.
     pub(super) fn describe(&self, on_terminal: bool) -> String {
-        let Self { url, token, file, .. } = self;
         if on_terminal {
-            format!("{url}#token={token}")
+            self.address()
         } else {
-            format!("{url} (with its token: {})", file.display())
+            format!("{} (with its token: {})", self.url, self.file.display())
         }
     }
 }
@@ -115,9 +129,17 @@ struct Parts {
 }
 
 impl Parts {
+    /// The answer of each controller at this path, without those that fail.
+    async fn parts<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
+        let controllers: Vec<_> =
+            self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
+        let parts = join_all(controllers.into_iter().map(|at| self.part(at, path))).await;
+        parts.into_iter().flatten().collect()
+    }
+
     /// What one controller shows; `None` if it does not answer.
-    async fn part(&self, at: SocketAddr, query: &str) -> Option<Overview> {
-        let request = Request::get(format!("http://{at}/debug/overview?{query}"))
+    async fn part<T: DeserializeOwned>(&self, at: SocketAddr, path: &str) -> Option<T> {
+        let request = Request::get(format!("http://{at}{path}"))
             .header(header::AUTHORIZATION, &self.authorization)
             .body(Empty::new())
             .ok()?;
@@ -130,22 +152,36 @@ impl Parts {
     }
 
     async fn whole(&self, query: JobQuery) -> Value {
-        let controllers: Vec<_> =
-            self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
-        let JobQuery { search, phase, offset, limit } = whole_pages(&query);
+        let JobQuery { search, phase, offset, limit, job } = whole_pages(&query);
         let parameters = form_urlencoded::Serializer::new(String::new())
             .append_pair("search", &search)
             .append_pair("phase", &phase)
             .append_pair("offset", &offset.to_string())
             .append_pair("limit", &limit.to_string())
+            .append_pair("job", &job)
             .finish();
-        let parts = join_all(controllers.into_iter().map(|at| self.part(at, &parameters))).await;
-        serde_json::to_value(merge(parts.into_iter().flatten().collect(), &query)).unwrap_or_default()
+        let parts: Vec<Overview> = self.parts(&format!("/debug/overview?{parameters}")).await;
+        serde_json::to_value(merge(parts, &query)).unwrap_or_default()
+    }
+
+    /// The spans of all controllers; `None` if none of them keeps any.
+    async fn spans(&self, TraceQuery { namespace, job }: TraceQuery) -> Option<OtlpTraces> {
+        let parameters = form_urlencoded::Serializer::new(String::new())
+            .append_pair("namespace", &namespace)
+            .append_pair("job", &job)
+            .finish();
+        let parts: Vec<OtlpTraces> = self.parts(&format!("/debug/trace?{parameters}")).await;
+        let resource_spans = parts.iter().flat_map(|part| part.resource_spans.clone()).collect();
+        (!parts.is_empty()).then_some(OtlpTraces { resource_spans })
     }
 }
 
 impl Overviews for Parts {
     fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
         Box::pin(self.whole(query))
+    }
+
+    fn trace(&self, job: TraceQuery) -> BoxFuture<'_, Option<OtlpTraces>> {
+        Box::pin(self.spans(job))
     }
 }

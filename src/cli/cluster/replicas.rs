@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::console::note;
+use crate::cli::trace::OWN_TRACE_MEMORY;
 
 /// How long a controller may take to release its shards and end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -32,7 +33,11 @@ const OWN_VARIABLES: &[&str] = &[
     "YARDMASTER_TLS_PRIVATE_KEY_FILE",
     "YARDMASTER_DEBUG_ACCESS",
     "YARDMASTER_DEBUG_TOKEN_FILE",
+    "YARDMASTER_PAGE_ACTIONS",
 ];
+
+/// The variable of `--trace-memory`.
+const TRACE_MEMORY: &str = "YARDMASTER_TRACE_MEMORY";
 
 /// Where the pages of the running controllers are, by identity. Clones share the map.
 pub(super) type PageAddresses = Arc<Mutex<BTreeMap<String, SocketAddr>>>;
@@ -81,6 +86,9 @@ impl Replicas {
                 .kill_on_drop(true);
             if !gates.is_empty() {
                 command.args(["--feature-gates", &gates.join(",")]);
+            }
+            if std::env::var_os(TRACE_MEMORY).is_none() {
+                command.env(TRACE_MEMORY, OWN_TRACE_MEMORY.to_string());
             }
             for variable in OWN_VARIABLES {
                 command.env_remove(variable);

@@ -60,6 +60,9 @@ pub(super) struct FailedPod {
     pub(super) cause: Untrusted,
     /// The last lines of the log, if they were read.
     pub(super) log: Option<Vec<Untrusted>>,
+    /// Only a controller remembers it.
+    #[serde(skip)]
+    pub(super) is_gone: bool,
     /// The text that pods with this cause have in common, and the run with the log.
     #[serde(skip)]
     run: Option<(String, FailedRun)>,
@@ -160,6 +163,7 @@ impl FailedPod {
             exit_code: causes.iter().find_map(|cause| cause.exit_code),
             cause: cause.into(),
             log: None,
+            is_gone: false,
             run: causes.iter().find_map(|cause| Some((cause.kind.clone(), cause.run.clone()?))),
         })
     }
@@ -182,6 +186,7 @@ impl From<&LastFailure> for FailedPod {
             exit_code: failure.exit_code,
             cause: (kind + &message).into(),
             log: None,
+            is_gone: true,
             run: None,
         }
     }

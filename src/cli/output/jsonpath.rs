@@ -42,7 +42,7 @@ impl FromStr for Template {
         let mut open: Vec<(Option<Path>, Vec<Part>)> = vec![(None, Vec::new())];
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            let end = closing(after, '}').ok_or("a { has no }")?;
+            let end = closing(after, '{', '}').ok_or("a { has no }")?;
             let inner = after[..end].trim();
             let part = match inner.split_once(char::is_whitespace) {
                 Some(("range", path)) => {
@@ -85,9 +85,9 @@ fn push(open: &mut [(Option<Path>, Vec<Part>)], part: Part) -> Result<(), String
     Ok(())
 }
 
-/// Where the text before this letter ends, quoted text left aside.
-fn closing(text: &str, end: char) -> Option<usize> {
-    let (mut quote, mut escaped) = (None, false);
+/// Where the text before the letter `end` ends. Quoted text and pairs of `begin` and `end` are parts of the text.
+fn closing(text: &str, begin: char, end: char) -> Option<usize> {
+    let (mut quote, mut escaped, mut depth) = (None, false, 0_usize);
     text.char_indices().find_map(|(place, letter)| {
         match (quote, letter) {
             _ if escaped => escaped = false,
@@ -95,7 +95,9 @@ fn closing(text: &str, end: char) -> Option<usize> {
             (Some(open), _) if open == letter => quote = None,
             (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(letter),
-            (None, _) if letter == end => return Some(place),
+            (None, _) if letter == begin => depth += 1,
+            (None, _) if letter == end && depth == 0 => return Some(place),
+            (None, _) if letter == end => depth -= 1,
             (None, _) => {}
         }
         None
@@ -141,7 +143,7 @@ fn standard(path: &str) -> Option<String> {
     let (mut rest, mut out) = (path, "$".to_owned());
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('[') {
-            let end = closing(after, ']')?;
+            let end = closing(after, '[', ']')?;
             out.push_str(&rest[..end + 2]);
             rest = &rest[end + 2..];
             continue;
@@ -253,6 +255,8 @@ mod tests {
             ("{range .items[*]}{@.metadata.name}{$.kind} {end}", "aList bList "),
             (r#"{.items[*].status.conditions[?(@.type=="Complete")].status}"#, "True"),
             ("{range .items[*]}{range .status.conditions[*]}{.type},{end}{end}", "Suspended,Complete,"),
+            (r#"{.items[?(@.status.conditions[1].type=="Complete")].metadata.name}"#, "b"),
+            (r#"{.items[*].status.conditions[?(@.type!="]")].type}"#, "Suspended Complete"),
             ("{.absent.field}", ""),
             (r"{'\t}'}{.kind}", "\t}List"),
         ] {

@@ -72,6 +72,7 @@ pub(super) async fn follow(
                     progress.update(&tracked.key(), &JobView::of(&tracked.job));
                     pods.update(tracked);
                 }
+                tracker.end_stuck();
             }
             _ = patience.tick() => waits.explain(&tracker.jobs).await,
             Some(event) = pod_events.next() => {

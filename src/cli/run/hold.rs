@@ -13,6 +13,8 @@ pub(super) enum Hold {
     ManagedBy(Untrusted),
     /// No pod may run at a time.
     NoParallelism,
+    /// It is after another Job, which will not end as wanted.
+    After(Untrusted),
     /// Its pods have these scheduling gates.
     Gated(Vec<Untrusted>),
 }
@@ -22,7 +24,7 @@ impl Hold {
     pub(super) fn result(&self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",
-            Self::ManagedBy(_) | Self::NoParallelism | Self::Gated(_) => "Waiting",
+            Self::ManagedBy(_) | Self::NoParallelism | Self::After(_) | Self::Gated(_) => "Waiting",
         }
     }
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Hold {
             Self::NoParallelism => {
                 f.write_str("spec.parallelism is 0, so no pod runs: set it to 1 or more to run it")
             }
+            Self::After(obstacle) => write!(f, "it is after another Job, and did not begin: {obstacle}"),
             Self::Gated(gates) => {
                 let gates: Vec<_> = gates.iter().map(Untrusted::to_string).collect();
                 write!(

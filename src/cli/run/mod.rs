@@ -6,7 +6,7 @@ mod companion;
 mod compose;
 mod create;
 mod cronjob;
-mod export;
+pub(super) mod export;
 mod follow;
 mod hold;
 mod kustomize;
@@ -114,6 +114,9 @@ pub(super) struct RunArgs {
     /// off].
     #[arg(long)]
     keep: bool,
+    /// Print the trace of each Job as a waterfall after the summary [default: off].
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "output", "dry_run"])]
+    trace: bool,
     /// Run pods of the embedded cluster in the current directory, with your HOME and TMPDIR [default: in folders
     /// of their own].
     #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
@@ -151,6 +154,11 @@ enum Host {
 }
 
 impl RunArgs {
+    /// Whether traces are kept in memory: also with `--keep`, for `yardmaster trace`.
+    pub(super) fn needs_traces(&self) -> bool {
+        self.trace || self.keep
+    }
+
     /// What to load, with the Job of the command line.
     fn selection<'a>(&'a self, composed: Option<&'a Value>) -> Selection<'a> {
         Selection {
@@ -346,6 +354,12 @@ impl Run<'_> {
         if let Some(format) = &args.output {
             let text = report::jobs(&tracker.jobs, format)?;
             unless_closed(progress.print(text.as_bytes()))?;
+        }
+        if args.trace {
+            for tracked in &tracker.jobs {
+                let trace = self.cluster.trace(tracked).await;
+                unless_closed(progress.print(format!("\n{trace}").as_bytes()))?;
+            }
         }
         if !all_kept && tracker.verdict() == Verdict::Complete {
             return Ok(Verdict::Held.into());

@@ -11,7 +11,7 @@ use super::manifest::Loaded;
 #[cfg(feature = "embedded")]
 use super::manifest::Manifest;
 use super::progress::Progress;
-use super::tracker::Tracker;
+use super::tracker::{Tracked, Tracker};
 use super::{Host, RunArgs};
 use crate::cli::Failure;
 use crate::cli::console::note;
@@ -55,7 +55,7 @@ impl TargetCluster {
                 embedded: None,
             });
         };
-        Self::embed(runtime, loaded, traces, progress).await
+        Self::embed(runtime, loaded, traces, progress, args.keep).await
     }
 
     #[cfg(feature = "embedded")]
@@ -64,6 +64,7 @@ impl TargetCluster {
         loaded: &Loaded,
         traces: &JobTraces,
         progress: &Progress,
+        has_page: bool,
     ) -> Result<Self, Failure> {
         let has_kubeconfig = std::env::var_os("KUBECONFIG").is_some_and(|files| !files.is_empty());
         let ignored = if has_kubeconfig {
@@ -78,7 +79,8 @@ impl TargetCluster {
             note(format_args!("PersistentVolumeClaims are folders in {}, and stay.", folder.display()));
         }
         let kubelet = KubeletConfig { pulls: Arc::new(progress.clone()), ..runtime.kubelet() };
-        let embedded = EmbeddedCluster::start(&controllers(&loaded.manifests), kubelet, traces).await?;
+        let embedded =
+            EmbeddedCluster::start(&controllers(&loaded.manifests), kubelet, traces, has_page).await?;
         let client = embedded.client();
         let of_jobs = loaded.manifests.iter().map(|manifest| manifest.namespace.as_str());
         let of_others = loaded.companions.iter().filter_map(|companion| companion.namespace.as_deref());
@@ -90,8 +92,25 @@ impl TargetCluster {
     }
 
     #[cfg(not(feature = "embedded"))]
-    async fn embed(runtime: &PodRuntime, _: &Loaded, _: &JobTraces, _: &Progress) -> Result<Self, Failure> {
+    async fn embed(
+        runtime: &PodRuntime,
+        _: &Loaded,
+        _: &JobTraces,
+        _: &Progress,
+        _: bool,
+    ) -> Result<Self, Failure> {
         match *runtime {}
+    }
+
+    /// The waterfall of a Job of the embedded cluster.
+    pub(super) async fn trace(&self, job: &Tracked) -> String {
+        #[cfg(feature = "embedded")]
+        if let Some(embedded) = &self.embedded
+            && let Some(waterfall) = embedded.trace(job.namespace(), job.name()).await
+        {
+            return waterfall;
+        }
+        format!("{}: no trace\n", job.key())
     }
 
     /// Whether others may resume a suspended Job here, as a queue does. Nobody else uses an embedded cluster.

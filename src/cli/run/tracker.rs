@@ -1,7 +1,8 @@
 //! Tracks the last state of every created Job, until all have ended.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +11,8 @@ use tokio::time::Instant;
 use super::hold::Hold;
 use super::view::{JobView, Outcome};
 use crate::cli::pod_view::{PodView, controller_uid};
+use crate::job::options::Predecessors;
+use crate::job::order::{JobOutcome, Obstacle, OrderLook};
 
 /// The largest difference of two clocks that agree: two times of the API are rounded.
 const AGREEMENT: Duration = Duration::from_secs(2);
@@ -25,6 +28,8 @@ pub(super) struct Tracked {
     pub(super) end: Option<End>,
     since: Instant,
     ended_at: Option<Instant>,
+    /// The Jobs that it waits for.
+    after: Option<Arc<Predecessors>>,
     /// UIDs of pods that have not ended. The status of the Job comes later than its pods.
     pods: HashSet<String>,
 }
@@ -49,6 +54,7 @@ impl Tracked {
             end: None,
             since: Instant::now(),
             ended_at: None,
+            after: None,
             pods: HashSet::new(),
         };
         tracked.set(job, is_shared);
@@ -62,6 +68,7 @@ impl Tracked {
         let view = JobView::of(&job);
         let held = || view.hold().filter(|_| !is_shared).map(End::Held);
         self.end = view.outcome().map(End::Outcome).or_else(held);
+        self.after = view.after();
         self.note_time();
         self.job = job;
     }
@@ -197,6 +204,43 @@ impl Tracker {
         self.jobs.iter_mut().find(|tracked| tracked.uid == uid)
     }
 
+    /// Ends the Jobs that wait for others, if no Job of the run goes on and none of these may begin: nobody else changes them.
+    pub(super) fn end_stuck(&mut self) {
+        let is_open = |tracked: &&Tracked| tracked.end.is_none();
+        let waits = |tracked: &Tracked| tracked.after.is_some() && tracked.pods.is_empty();
+        if self.is_shared || !self.jobs.iter().filter(is_open).all(waits) {
+            return;
+        }
+        let outcome = |tracked: &Tracked| match &tracked.end {
+            Some(End::Outcome(Outcome::Complete)) => Some(JobOutcome::Succeeded),
+            Some(End::Outcome(Outcome::Failed { .. })) => Some(JobOutcome::Failed),
+            Some(End::Deleted) => None,
+            Some(End::Held(_)) | None => Some(JobOutcome::Unfinished),
+        };
+        let known: HashMap<(&str, &str), JobOutcome> = self
+            .jobs
+            .iter()
+            .filter_map(|tracked| Some(((tracked.namespace(), tracked.name()), outcome(tracked)?)))
+            .collect();
+        let found = |tracked: &Tracked| {
+            let outcome = |name: &str| known.get(&(tracked.namespace(), name)).copied();
+            OrderLook::new(tracked.after.as_ref()?, None, outcome, |_| false).obstacle
+        };
+        let obstacles: Vec<_> =
+            self.jobs.iter().map(|tracked| found(tracked).filter(|_| is_open(&tracked))).collect();
+        let may_begin =
+            |(tracked, obstacle): (&Tracked, &Option<Obstacle>)| is_open(&tracked) && obstacle.is_none();
+        if self.jobs.iter().zip(&obstacles).any(may_begin) {
+            return;
+        }
+        for (tracked, obstacle) in self.jobs.iter_mut().zip(obstacles) {
+            if let Some(obstacle) = obstacle {
+                tracked.end = Some(End::Held(Hold::After(obstacle.to_string().into())));
+                tracked.note_time();
+            }
+        }
+    }
+
     /// Whether all Jobs have ended.
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|tracked| tracked.end.is_some())
@@ -282,6 +326,32 @@ mod tests {
             suspended["spec"]["suspend"] = false.into();
             tracker.update(suspended);
             assert!(!tracker.is_done());
+        }
+    }
+
+    #[test]
+    fn jobs_that_can_never_begin_are_not_waited_for() {
+        let after = |uid: &str, names: &str| {
+            let mut job = job(uid, json!([]));
+            job["metadata"]["annotations"] = json!({"yardmaster.dev/after": names});
+            job
+        };
+        let end = |uid: &str, kind: &str| job(uid, json!([{"type": kind, "status": "True"}]));
+        for (what, jobs, is_done) in [
+            ("the other has not ended", vec![job("a", json!([])), after("b", "a")], false),
+            ("it may begin", vec![end("a", "Complete"), after("b", "a")], false),
+            ("the other has failed", vec![end("a", "Failed"), after("b", "a"), after("c", "b")], true),
+            ("there is no such Job", vec![after("b", "a")], true),
+            ("a circle", vec![after("b", "c"), after("c", "b")], true),
+            ("another one goes on", vec![after("b", "a"), job("c", json!([]))], false),
+        ] {
+            for is_shared in [true, false] {
+                let mut tracker = Tracker::new(is_shared);
+                jobs.iter().for_each(|job| tracker.add(job.clone()));
+                assert!(!tracker.is_done(), "{what}: others are being created");
+                tracker.end_stuck();
+                assert_eq!(tracker.is_done(), is_done && !is_shared, "{what}");
+            }
         }
     }
 

@@ -1,5 +1,8 @@
 //! The fields of Jobs that `run` reads.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,13 +12,21 @@ use crate::cli::failures::{Answer, Failures};
 use crate::cli::untrusted::Untrusted;
 use crate::job::index_set::IndexSet;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
+use crate::job::options::{JobOptions, Predecessors};
 
 /// The `spec` and `status` of a Job, as far as `run` reads them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct JobView {
+    metadata: Metadata,
     spec: JobSpec,
     status: JobStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    annotations: BTreeMap<String, Untrusted>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -133,6 +144,14 @@ impl JobView {
             let names = || gates.iter().map(|gate| gate.name.clone()).collect();
             (!gates.is_empty()).then(|| Hold::Gated(names()))
         }
+    }
+
+    /// The Jobs that it waits for, unless it has begun or ended.
+    pub(super) fn after(&self) -> Option<Arc<Predecessors>> {
+        let waits = self.status.start_time.is_none() && self.outcome().is_none();
+        let annotations = self.metadata.annotations.iter().filter(|_| waits);
+        let annotations = annotations.map(|(key, value)| (&**key, value.raw()));
+        JobOptions::read(annotations).after.clone()
     }
 
     /// Whether a controller has begun with the Job, or has seen that it is suspended.

@@ -139,11 +139,12 @@ fn gone(job: &JobReport) -> impl Iterator<Item = String> {
     })
 }
 
-fn answer(job: &JobReport) -> Answer<'_> {
-    let logs = format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
+/// The answer to "my Job failed, what now".
+pub(super) fn answer(job: &JobReport) -> Answer<'_> {
+    let logs = || format!("{} logs {} --failed --tail 20", Invocation::of_process().words(), job.key());
     // Of pods that are gone, neither command has anything.
-    let left = job.failures.iter().filter(|failures| failures.pods > 0);
-    let newest = left.flat_map(|failures| &failures.last).next();
+    let left = job.failures.as_ref().filter(|failures| failures.pods > 0);
+    let newest = left.and_then(|failures| failures.last.iter().find(|failed| !failed.is_gone));
     let describe = newest.map(|failed| format!("kubectl describe pod -n {} {}", job.namespace, failed.pod));
     Answer {
         failed: u64::try_from(job.failed).unwrap_or_default(),
@@ -152,7 +153,7 @@ fn answer(job: &JobReport) -> Answer<'_> {
         failed_indexes: job.failed_indexes.as_ref(),
         max_failed_indexes: job.max_failed_indexes,
         failures: job.failures.as_ref(),
-        next: describe.map(|describe| vec![logs, describe]).unwrap_or_default(),
+        next: left.map(|_| logs()).into_iter().chain(describe).collect(),
     }
 }
 
@@ -208,6 +209,19 @@ mod tests {
         ] {
             assert!(text.contains(&line), "{line}: {text:#?}");
         }
+    }
+
+    #[test]
+    fn no_command_names_a_pod_that_is_gone() {
+        let left = json!({"metadata": {"name": "left"}, "spec": {}, "status": {"phase": "Failed", "reason": "Evicted"}});
+        let mut failures = Failures::default();
+        failures.record(&serde_json::from_value(left).unwrap());
+        let gone = json!({"pod": "gone", "ended": "2026-01-01T00:00:10Z", "exitCode": 1});
+        failures.remember(&[serde_json::from_value(gone).unwrap()]);
+        assert_eq!(failures.last[0].pod, "gone", "the newest");
+        let job = JobReport { failures: Some(failures), ..job("j", json!({}), ended("Failed", 12)) };
+        let next = ["yardmaster logs n/j --failed --tail 20", "kubectl describe pod -n n left"];
+        assert_eq!(answer(&job).next, next);
     }
 
     #[test]

@@ -2,22 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1 as batch;
 use serde::Serialize;
 
 use super::index_map::IndexMap;
 use super::results::IndexResult;
 use super::waits::Waiting;
+use crate::actors::overview::{Interest, JobEnd};
 use crate::cli::failures::Failures;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::{Ownership, Replica, ReplicaState};
 use crate::cli::untrusted::Untrusted;
 use crate::job::names::BUILT_IN_CONTROLLER;
 use crate::telemetry::traces::trace_id_of;
-
-/// How long a failed Job comes before all others.
-const LATELY: SignedDuration = SignedDuration::from_hours(1);
 
 /// A Job with its progress. The names of the fields are documented in `docs/commands.md`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -79,9 +77,9 @@ pub(super) struct JobReport {
     /// No replica runs for the controller that `spec.managedBy` names.
     #[serde(skip)]
     pub(super) has_no_replica: bool,
-    /// Whether it became Failed a short time ago.
+    /// When this was read.
     #[serde(skip)]
-    pub(super) failed_lately: bool,
+    pub(super) now: Timestamp,
 }
 
 /// A condition of a Job.
@@ -108,19 +106,6 @@ impl From<&batch::JobCondition> for Condition {
             last_transition_time: condition.last_transition_time.as_ref().map(|time| time.0),
         }
     }
-}
-
-/// The order of a report: what needs a look comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Interest {
-    /// It failed a short time ago.
-    Failed,
-    /// It waits, or pods of it failed.
-    Trouble,
-    Running,
-    /// It is suspended: somebody wants it so.
-    Suspended,
-    Finished,
 }
 
 impl JobReport {
@@ -172,8 +157,7 @@ impl JobReport {
             rate,
             seconds_left: rate.zip(left).map(|(rate, left)| left / rate),
             start_time,
-            failed_lately: state == JobPhase::Failed
-                && end_time.is_some_and(|end| now.duration_since(end) < LATELY),
+            now,
             end_time,
             waiting: None,
             conditions,
@@ -201,15 +185,17 @@ impl JobReport {
         format!("{}/{}", self.namespace, self.name)
     }
 
+    /// Whether it became Failed a short time ago.
+    pub(super) fn failed_lately(&self) -> bool {
+        self.interest() == Interest::Failed
+    }
+
     fn interest(&self) -> Interest {
-        match self.state {
-            JobPhase::Failed if self.failed_lately => Interest::Failed,
-            JobPhase::Complete | JobPhase::Failed => Interest::Finished,
-            JobPhase::FailureTarget => Interest::Trouble,
-            JobPhase::Suspended => Interest::Suspended,
-            _ if self.waiting.is_some() || self.failed > 0 => Interest::Trouble,
-            JobPhase::SuccessCriteriaMet | JobPhase::Running => Interest::Running,
-        }
+        let has_failed = self.state == JobPhase::Failed;
+        let end = self.is_finished().then_some(JobEnd { at: self.end_time, has_failed });
+        let fails = self.state == JobPhase::FailureTarget;
+        let has_trouble = fails || self.waiting.is_some() || self.failed > 0;
+        Interest::of(end, self.state == JobPhase::Suspended, has_trouble, self.now)
     }
 
     /// The most interesting first: what failed a short time ago, trouble, what runs, what is suspended, and what has ended,

@@ -241,15 +241,10 @@ impl EventCorrelator {
                     return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
                 }
                 // A series that waits is not forgotten.
-                _ => self.turns.end(turn, None),
+                _ => self.turns.end(turn),
             }
         }
         None
-    }
-
-    /// Records that a write leaves, to an API server that answers other writes after this time.
-    pub(super) fn leaves(&mut self, write: &EventWrite, now: Instant, answer_time: Duration) {
-        self.turns.leaves(&write.turn, now, answer_time);
     }
 
     /// Drops the Events of this class and namespace that have waited longest. Returns how many recorded ones are lost with
@@ -270,7 +265,7 @@ impl EventCorrelator {
 
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.turn, (delivery == Delivery::Sent).then(Instant::now));
+        self.turns.end(write.turn);
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }

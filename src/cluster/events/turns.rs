@@ -6,9 +6,8 @@
 //!
 //! Normal Events are written one at a time, as client-go writes all Events. So they cost a slow API
 //! server no more than those of the built-in controller. A write waits until the one before it has
-//! ended. The turn ends early if the write takes much longer than other writes, or waits for a place
-//! among those of its namespace. Then a write of another namespace leaves. So a slow webhook holds
-//! back the Events of no other namespace.
+//! ended. After [`KEEPS_TURN`], a write of another namespace may begin beside it. So a slow webhook
+//! holds back the Events of no other namespace, and a slow API server gets one more a second.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -22,18 +21,8 @@ use crate::cluster::fair_queue::{FairQueue, Room};
 use crate::cluster::gate::Priority;
 use crate::job::uid::Uid;
 
-/// How long the write of a Normal Event keeps those of other namespaces waiting, before it leaves and once it has left: this
-/// long ...
+/// How long the write of a Normal Event keeps those of other namespaces waiting.
 const KEEPS_TURN: Duration = Duration::from_secs(1);
-/// ... or, once it has left, this many times as long as Normal Events take at present, if that is more
-/// ...
-const OF_EVENTS: u32 = 2;
-/// ... and this many times as long as other writes take.
-const OF_OTHERS: u32 = 8;
-/// A growing duration of Normal Events is believed by and by, since a webhook may be slow in one
-/// namespace only. A write counts for twice the duration known before at most (or for the first of
-/// these), and for the second at most.
-const BELIEVED: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(4));
 /// Most writes in flight that report failures in one namespace, and most that report ends.
 const REPORTS: usize = 64;
 
@@ -106,8 +95,6 @@ pub(super) struct Turns<T> {
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
-    /// How long Normal Events take at present.
-    took: Duration,
 }
 
 /// A write of a Normal Event that is in flight.
@@ -115,8 +102,6 @@ pub(super) struct Turns<T> {
 struct UnderWay {
     turn: u64,
     namespace: Arc<str>,
-    /// When it left the gate.
-    left: Option<Instant>,
     /// When others need not wait for it any more.
     given_up: Instant,
 }
@@ -137,7 +122,6 @@ impl<T> Default for Turns<T> {
             reports: HashMap::new(),
             under_way: Vec::new(),
             turns: 0,
-            took: Duration::ZERO,
         }
     }
 }
@@ -184,18 +168,8 @@ impl<T> Turns<T> {
             return Some((item, Turn::Report(class, namespace)));
         }
         self.turns += 1;
-        self.under_way.push(UnderWay { turn: self.turns, namespace, left: None, given_up: now + KEEPS_TURN });
+        self.under_way.push(UnderWay { turn: self.turns, namespace, given_up: now + KEEPS_TURN });
         Some((item, Turn::Only(self.turns)))
-    }
-
-    /// A write with this turn leaves, to an API server that answers other writes after this time.
-    pub(super) fn leaves(&mut self, turn: &Turn, now: Instant, answer_time: Duration) {
-        let keeps_turn = KEEPS_TURN.max(OF_EVENTS * self.took).max(OF_OTHERS * answer_time);
-        let write =
-            self.under_way.iter_mut().find(|write| matches!(turn, Turn::Only(turn) if write.turn == *turn));
-        if let Some(write) = write {
-            (write.left, write.given_up) = (Some(now), now + keeps_turn);
-        }
     }
 
     /// When others need not wait any more for the writes in flight, if others wait.
@@ -210,10 +184,10 @@ impl<T> Turns<T> {
         given_up.filter(|_| self.waiting.is_ready(is_other))
     }
 
-    /// A turn has ended; with a time, since the Event was sent then.
-    pub(super) fn end(&mut self, turn: Turn, sent: Option<Instant>) {
-        let turn = match turn {
-            Turn::Only(turn) => turn,
+    /// A turn has ended.
+    pub(super) fn end(&mut self, turn: Turn) {
+        match turn {
+            Turn::Only(turn) => self.under_way.retain(|write| write.turn != turn),
             Turn::Report(class, namespace) => {
                 if let Entry::Occupied(mut number) = self.reports.entry((class, namespace)) {
                     *number.get_mut() -= 1;
@@ -221,14 +195,7 @@ impl<T> Turns<T> {
                         number.remove();
                     }
                 }
-                return;
             }
-        };
-        let Some(place) = self.under_way.iter().position(|write| write.turn == turn) else { return };
-        let write = self.under_way.swap_remove(place);
-        if let (Some(sent), Some(left)) = (sent, write.left) {
-            let (least, most) = BELIEVED;
-            self.took = (sent - left).min((2 * self.took).clamp(least, most));
         }
     }
 }

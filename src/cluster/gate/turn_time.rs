@@ -1,4 +1,7 @@
 //! How often a Job may write its status, as the rate and the API server allow.
+//!
+//! Where all Jobs share one congested API server, each status that only shows progress takes the place of a write that
+//! makes progress. So progress is as old there as its readers accept: [`OLDEST_PROGRESS`].
 
 use std::time::Duration;
 
@@ -9,9 +12,17 @@ const WRITES_OF_SHORT_JOB: u32 = 64;
 /// the rate and the API server allow ...
 const WRITES_PER_STATUS: u32 = 100;
 /// ... or for fewer, so that it has one after this time ...
-const STATUS_PERIOD: Duration = Duration::from_secs(5);
+const STATUS_PERIOD: Duration = OLDEST_PROGRESS.saturating_sub(PROGRESS_WAIT).saturating_sub(SENDING);
 /// ... but never before this many turns at the rate.
 const FEWEST_TURNS_PER_STATUS: u32 = 4;
+
+/// `active` and `ready` of a status are at most this old, unless the rate is too small for the statuses of all Jobs.
+const OLDEST_PROGRESS: Duration = Duration::from_secs(10);
+/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
+/// them.
+pub(super) const PROGRESS_WAIT: Duration = Duration::from_secs(2);
+/// How long such a turn and the answer may take.
+const SENDING: Duration = Duration::from_secs(1);
 
 /// How long a Job waits until its next write is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +57,8 @@ impl TurnTime {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -54,19 +67,33 @@ mod tests {
             (0, 1000, 0, 0, 0),
             (1000, 1, 0, 100, 64),
             (100, 1, 0, 1000, 640),
-            (5, 1, 0, 5000, 12_800),
-            (20, 10, 0, 5000, 32_000),
+            (5, 1, 0, 7000, 12_800),
+            (20, 10, 0, 7000, 32_000),
             (20, 1000, 0, 200_000, 3_200_000),
             (0, 0, 4, 400, 256),
             (0, 100, 4, 900, 576),
             (0, 0, 40, 4000, 2560),
-            (0, 1000, 4000, 5000, 3_456_000),
+            (0, 1000, 4000, 7000, 3_456_000),
             (1000, 10, 5, 1500, 960),
         ] {
             let ms = Duration::from_millis;
             let turn = TurnTime::of(qps, jobs, ms(answer_ms), 80);
             let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_ms} ms");
             assert_eq!((turn.status_period(), turn.start_period()), (ms(period_ms), ms(start_ms)), "{with}");
+        }
+    }
+    proptest! {
+        /// However slow the API server is, and however many Jobs share it. A Job alone on a quick one is not slowed down.
+        #[test]
+        fn progress_is_gathered_as_long_as_it_may_be_old(
+            jobs in 0..1_000_000_usize, answer_ms in 0..100_000_u64, window in 0..512_usize,
+        ) {
+            let answer_time = Duration::from_millis(answer_ms);
+            let period = TurnTime::of(0, jobs, answer_time, window).status_period();
+            prop_assert!(period + PROGRESS_WAIT + SENDING <= OLDEST_PROGRESS);
+            prop_assert!(period >= (answer_time * WRITES_PER_STATUS).min(STATUS_PERIOD));
+            let of_more = TurnTime::of(0, jobs + 1, answer_time, window).status_period();
+            prop_assert!(period <= of_more);
         }
     }
 }

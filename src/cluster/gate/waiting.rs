@@ -5,18 +5,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::turn_time::PROGRESS_WAIT;
 use super::{Order, Priority, Turn, WriteError};
 use crate::cluster::fair_queue::FairQueue;
 use crate::cluster::fence::Fence;
 use crate::job::uid::Uid;
 
-/// How long a status that only shows progress may wait for writes of higher priorities.
-/// After that it takes turns with them. Before it waits, it is gathered for 6 s at most
-/// ([`turn_time`](super::turn_time)), and the API server takes time to answer. So it is
-/// about ten seconds old at most, unless the rate is too small for the statuses of all
-/// Jobs.
-const PROGRESS_WAIT: Duration = Duration::from_secs(3);
-/// The same for an Event that reports a failure or an end.
+/// How long an Event that reports a failure or an end may wait for writes of higher priorities, as progress may for
+/// [`PROGRESS_WAIT`].
 const REPORT_WAIT: Duration = Duration::from_secs(5);
 
 /// A write that waits for its turn.

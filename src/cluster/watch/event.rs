@@ -46,9 +46,6 @@ pub enum Event<T> {
 /// # Errors
 /// When the line is not an event, or the decoder cannot read its object.
 pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
-    if let Some(object) = decoder.recall(line) {
-        return Ok(Event::Applied { kind: "MODIFIED", object });
-    }
     let mut json = serde_json::Deserializer::from_slice(line);
     let event = json.deserialize_map(EventVisitor(decoder))?;
     json.end()?;

@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use futures::stream::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::broken::{Broken, broken};
 use super::event::Event;
 use super::framing::{Framing, Read};
 use super::position::Position;
-use super::step::Step;
-use super::vigil::Doubt;
-use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, PROOF, WATCH_SECONDS, Watcher};
+use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, SILENCE, Step, WATCH_SECONDS, Watcher};
 use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::transport::{ByteStream, refusal, retry_after};
 use crate::cluster::wire::{DecodeError, Decoder, Unreadable};
@@ -71,7 +69,6 @@ impl<D: Decoder> Watcher<D> {
         } else {
             parameters.push(("resourceVersion", &version));
         }
-        self.newest = self.vigil.newest();
         let patience = if lists { self.patience.list } else { self.patience.watch };
         let answer = match self.open(&parameters, D::ACCEPT, patience).await {
             Err(Broken::Refused { refusal, .. }) if lists && matches!(refusal.code, 400 | 403 | 422) => {
@@ -98,20 +95,15 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        let withheld_to = if std::mem::take(&mut position.was_silent) { self.newest.version() } else { 0 };
+        position.was_silent = false;
         let mut shown = position.version.unwrap_or_default();
-        let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
                 biased;
                 piece = body.next() => piece,
-                () = sleep_until(proof), if !self.has_begun => {
-                    self.begun().await?;
-                    continue;
-                }
                 () = sleep(self.patience.list), if lists => return Err(Broken::Unanswered),
-                doubt = self.vigil.doubted(self.seed), if !lists => {
-                    position.was_silent = doubt == Doubt::Silent;
+                () = sleep(SILENCE), if !lists => {
+                    position.was_silent = true;
                     break;
                 }
             };
@@ -125,9 +117,6 @@ impl<D: Decoder> Watcher<D> {
                     Ok(Event::Unreadable(object)) => object.version,
                     _ => 0,
                 };
-                if (1..=withheld_to).contains(&version) {
-                    self.vigil.suspect();
-                }
                 // A watch shows changes in the order of their versions. An event that is repeated would look like a change.
                 if !lists && (1..=shown).contains(&version) {
                     continue;
@@ -143,12 +132,6 @@ impl<D: Decoder> Watcher<D> {
         }
     }
 
-    /// The API server has the version after which the watch was to begin.
-    async fn begun(&mut self) -> Result<(), Broken> {
-        self.has_begun = true;
-        self.step(Step::Resumed).await
-    }
-
     async fn handle(
         &mut self,
         event: Read<D>,
@@ -162,9 +145,6 @@ impl<D: Decoder> Watcher<D> {
                 return Ok(());
             }
         };
-        if !self.has_begun && !matches!(event, Event::Error(_)) {
-            self.begun().await?;
-        }
         let (kind, change) = match event {
             Event::Applied { kind, object } => {
                 self.advance(position, D::version(&object), *lists);
@@ -182,7 +162,6 @@ impl<D: Decoder> Watcher<D> {
                 if !*lists || ends_list {
                     position.progress = true;
                     position.version = position.version.max(Some(version));
-                    self.newest.saw(version);
                 }
                 if *lists && ends_list {
                     *lists = false;
@@ -219,7 +198,6 @@ impl<D: Decoder> Watcher<D> {
         position.progress = true;
         if version > 0 {
             position.version = Some(version);
-            self.newest.saw(version);
         }
     }
 

@@ -209,8 +209,8 @@ async fn no_more_than_one_large_object_waits_for_the_consumer() {
     let list = json!({"items": jobs, "metadata": {"resourceVersion": "5"}});
     let script = Script::of([refused(422), closed(200, [list.to_string()]), open([])]);
     let (transport, jobs) = (Arc::new(script), Selection::all(Resource::JOBS));
-    let (vigil, metrics) = (Vigil::default(), Arc::new(Metrics::new()));
-    let mut steps = watch_steps(Start::List, vigil, transport, jobs, JobDecoder::new(), metrics, 7);
+    let metrics = Arc::new(Metrics::new());
+    let mut steps = watch_steps(None, transport, jobs, JobDecoder::new(), metrics, 7);
     let mut waiting = Vec::new();
     while let Some(step) = timeout(Duration::from_secs(1), steps.recv()).await.unwrap() {
         // Reading goes on meanwhile.

@@ -63,11 +63,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
         size_of::<Self::Object>()
     }
 
-    /// The object of this watch event (JSON), if its version is already known and need not be decoded.
-    fn recall(&self, _event: &[u8]) -> Option<Self::Object> {
-        None
-    }
-
     /// Decodes one object.
     ///
     /// # Errors

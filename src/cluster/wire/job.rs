@@ -11,12 +11,12 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::meta::Meta;
 use super::observed_job::{ObservedJob, Unserved};
-use super::self_writes::SelfWriteCache;
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
 use crate::job::index_results::IndexResults;
 use crate::job::names::{
-    NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION, RUNNING_SINCE_ANNOTATION,
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
 };
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
@@ -25,11 +25,13 @@ use crate::job::status::JobStatus;
 use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
+/// Most bytes of the names of Jobs that have ended: as many as `after` and `after-any` can have.
+const LONGEST_MET: usize = 2 * 1_280;
+
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
 pub struct JobDecoder {
     interner: Interner,
-    own: SelfWriteCache,
     /// Leaves out the trace that a Job was created in.
     is_untraced: bool,
     /// Keeps every template, however long it is.
@@ -39,14 +41,9 @@ pub struct JobDecoder {
 }
 
 impl JobDecoder {
-    /// A decoder that decodes every object it is given.
+    /// A decoder without options of its own.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
-    pub fn knowing(self, own: SelfWriteCache) -> Self {
-        Self { own, ..self }
     }
 
     /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: only they
@@ -90,10 +87,6 @@ impl Decoder for JobDecoder {
         seen.may_have_pods().map_or(0, |job| job.status.list_bytes())
     }
 
-    fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        self.own.recall(event)
-    }
-
     fn observe(
         &self,
         WireJob { metadata: meta, spec, status }: WireJob<'_>,
@@ -124,6 +117,10 @@ impl Decoder for JobDecoder {
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
                     results: results.map(|text| Arc::new(IndexResults::read(text))),
+                    after_met: meta
+                        .annotation(AFTER_MET_ANNOTATION)
+                        .filter(|names| names.len() <= LONGEST_MET)
+                        .map(Arc::from),
                     ..status.read()
                 },
                 spec: Arc::new(spec),

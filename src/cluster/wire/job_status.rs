@@ -91,6 +91,7 @@ impl WireJobStatus<'_> {
             restarts: 0,
             running_since: None,
             results: None,
+            after_met: None,
         };
         let conditions = self.conditions.iter().flatten().filter_map(condition);
         conditions.for_each(|condition| status.note(condition));

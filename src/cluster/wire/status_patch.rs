@@ -10,7 +10,8 @@ use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
 use crate::job::names::{
-    NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION, RUNNING_SINCE_ANNOTATION,
+    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
 };
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
@@ -44,10 +45,12 @@ fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static st
             (RESTARTS_ANNOTATION, number(status.restarts)),
             (RUNNING_SINCE_ANNOTATION, since),
             (RESULTS_ANNOTATION, status.results.as_ref().map(|results| results.to_string())),
+            (AFTER_MET_ANNOTATION, status.after_met.as_deref().map(str::to_owned)),
         ]
     };
     let numbers = |status: &JobStatus| (status.names_used, status.restarts, status.running_since);
-    if numbers(old) == numbers(new) && old.results == new.results {
+    let texts_are_equal = old.results == new.results && old.after_met == new.after_met;
+    if numbers(old) == numbers(new) && texts_are_equal {
         return BTreeMap::new();
     }
     let pairs = written(old).into_iter().zip(written(new));

@@ -110,6 +110,26 @@ pub const CONTAINER: Form<Box<str>> = Form {
     },
 };
 
+/// The names of up to 20 Jobs. Longer names than those that Kubernetes allows name no Job.
+pub const JOB_NAMES: Form<Box<[Box<str>]>> = Form {
+    expected: "the names of 1 to 20 Jobs, separated by commas",
+    values: "names of 1 to 20 Jobs, `a, b`",
+    pattern: "^ *[a-z0-9]([-a-z0-9.]*[a-z0-9])? *(, *[a-z0-9]([-a-z0-9.]*[a-z0-9])? *){0,19}$",
+    longest: 1_280,
+    parse: |text| {
+        let names: Option<Box<[_]>> = text.split(',').map(|name| job_name(name.trim_matches(' '))).collect();
+        names.filter(|names| names.len() <= 20)
+    },
+};
+
+fn job_name(text: &str) -> Option<Box<str>> {
+    let is_end =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let bytes = text.as_bytes();
+    let is_inner = |byte: &u8| is_end(Some(byte)) || matches!(byte, b'-' | b'.');
+    (is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(is_inner)).then(|| text.into())
+}
+
 /// Exit codes of failures.
 pub const EXIT_CODES: Form<Box<[i32]>> = Form {
     expected: "exit codes from 1 to 255, separated by commas",

@@ -6,6 +6,7 @@
 //! The rules that follow an option are where the other rules are: they read [`Options`].
 
 pub mod admission;
+mod after;
 mod avoid_node;
 mod backoff;
 mod deadlines;
@@ -32,6 +33,7 @@ use super::lineage::Lineage;
 use super::memory::MemoryAmount;
 use super::names;
 use super::overlay::Overlay;
+pub use after::Predecessors;
 pub use avoid_node::Avoidance;
 pub use backoff::PodBackoff;
 pub use defaults::{DefaultError, DefaultOption};
@@ -95,6 +97,8 @@ pub struct Options {
     pub restart_keep_succeeded: bool,
     /// A condition says why the Job does not go on.
     pub waiting_condition: bool,
+    /// The Jobs that have to end before this one begins.
+    pub after: Option<Arc<Predecessors>>,
     /// The trace that the Job was created in.
     pub caller: Option<TraceCaller>,
     /// Annotations with invalid values, in the order of [`TABLE`], and then those that the Job may not have.

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::{
-    Needs, Options, avoid_node, backoff, deadlines, failed_pods_limit, index_results, lost_node,
+    Needs, Options, after, avoid_node, backoff, deadlines, failed_pods_limit, index_results, lost_node,
     max_finished_pods, out_of_memory, propagate_trace, prune_succeeded, restart, waiting_condition,
 };
 use crate::job::lineage::Lineage;
@@ -93,6 +93,8 @@ pub const TABLE: &[Row] = &[
     Row::of::<restart::RestartTogether>(),
     Row::of::<restart::RestartLimit>(),
     Row::of::<restart::KeepSucceeded>(),
+    Row::of::<after::After>(),
+    Row::of::<after::AfterAny>(),
     Row::of::<waiting_condition::WaitingCondition>(),
 ];
 

@@ -20,6 +20,11 @@ fn valid_values_are_read() {
     let (none, ms, s) = (Options::default(), Duration::from_millis, Duration::from_secs);
     let delays = |initial, max| Options { backoff_initial: initial, backoff_max: max, ..Options::default() };
     let limit = |pods| Options { failed_pods_limit: Some(pods), ..Options::default() };
+    let after = |succeeded: &[&str], finished: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|name| Box::from(*name)).collect();
+        let after = Predecessors { succeeded: names(succeeded), finished: names(finished) };
+        Options { after: Some(after.into()), ..Options::default() }
+    };
     let propagate = Options { propagate_trace: true, ..Options::default() };
     let prune = Options { prune_succeeded: true, ..Options::default() };
     for (annotations, expected) in [
@@ -34,6 +39,8 @@ fn valid_values_are_read() {
         (&[("yardmaster.dev/propagate-trace", "true")], propagate),
         (&[("yardmaster.dev/prune-succeeded", "true")], prune),
         (&[("yardmaster.dev/prune-succeeded", "false")], none.clone()),
+        (&[("yardmaster.dev/after", "a, b.c")], after(&["a", "b.c"], &[])),
+        (&[("yardmaster.dev/after-any", " a,b "), ("yardmaster.dev/after", "c")], after(&["c"], &["a", "b"])),
         (&[("backoff-initial", "100ms"), ("yardmaster.dev/shard", "5")], none.clone()),
         (&[("yardmaster.dev/backoff-initially", "100ms"), ("example.com/backoff-max", "x")], none),
     ] {
@@ -69,6 +76,7 @@ fn invalid_values_are_reported_and_ignored() {
         ("failed-pods-limit", &["", "-1", "1.5", "all", "4294967296"]),
         ("prune-succeeded", &["", "yes", "True", "1"]),
         ("propagate-trace", &["", "on"]),
+        ("after", &["", ",", "a,", "A", "a b", "-a", "a.", ["a"; 21].join(",").as_str()]),
     ] {
         for value in values {
             let key = format!("{PREFIX}{name}");

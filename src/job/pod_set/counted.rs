@@ -141,16 +141,16 @@ impl CountedPods {
         if pod.leaving {
             self.leaving += 1;
         } else {
-            self.in_phase(pod.failed).insert((pod.finished, pod.uid.clone()));
+            self.by_end(pod.failed).insert((pod.finished, pod.uid.clone()));
         }
     }
 
     fn unlink(&mut self, pod: &CountedPod) {
         self.leaving -= usize::from(pod.leaving);
-        self.in_phase(pod.failed).remove(&(pod.finished, pod.uid.clone()));
+        self.by_end(pod.failed).remove(&(pod.finished, pod.uid.clone()));
     }
 
-    fn in_phase(&mut self, failed: bool) -> &mut BTreeSet<(Second, Uid)> {
+    fn by_end(&mut self, failed: bool) -> &mut BTreeSet<(Second, Uid)> {
         if failed { &mut self.failed } else { &mut self.succeeded }
     }
 

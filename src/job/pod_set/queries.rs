@@ -241,11 +241,6 @@ impl PodSet {
         self.queues.tracked
     }
 
-    /// Whether `status.uncountedTerminatedPods` lists the pod.
-    pub fn is_listed(&self, uid: &Uid) -> bool {
-        self.ledger.records(uid)
-    }
-
     /// Whether a complete list of `version` lacks pods that, as far as is known, still have the tracking
     /// finalizer: such a pod cannot end.
     pub fn lacks_tracked(&self, listed: &UidSet, version: u64) -> bool {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Between, JobState, StatusTurn};
+use super::{Between, GateTurn, JobState};
 use crate::job::gang_state::GangAnswer;
 use crate::job::pod::{Place, Pod};
 use crate::job::pod_set::{PendingRequest, Source};
@@ -161,12 +161,12 @@ impl JobState {
 
     /// Takes in that a status may be sent. It is composed by the next plan.
     pub fn status_turn_came(&mut self) {
-        self.status_turn = StatusTurn::Here;
+        self.status_turn = GateTurn::Here;
     }
 
     /// Takes in that the status that is due may not be sent now.
     pub fn status_turn_refused(&mut self, now: Timestamp) {
-        self.status_turn = StatusTurn::NotAsked;
+        self.status_turn = GateTurn::NotAsked;
         self.write_retry.refused(self.limits.api_backoff, now);
     }
 

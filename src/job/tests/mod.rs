@@ -11,6 +11,7 @@ mod index_results;
 mod known_pods;
 mod lessons;
 mod lost_nodes;
+mod order;
 mod owner;
 mod passivation;
 mod places;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::fixture::{at, at_ms, but, ended, job, pod, running, state};
 use crate::job::counting::{Next, compose};
 use crate::job::index_set::IndexSet;
+use crate::job::order::{Hindrance, Obstacle};
 use crate::job::plan::{BackoffUpdate, GangRequest, JobEvent, Plan, PodDeletion, StatusWrite, Urgency, Wait};
 use crate::job::pod::{NewPod, Phase, Place, PodRef};
 use crate::job::spec::Completion;
@@ -238,8 +239,13 @@ fn the_part_of_a_plan_that_counts_pods_creates_and_deletes_nothing() {
 #[test]
 fn each_wait_has_a_reason_of_its_own_and_an_end_if_that_is_known() {
     let end: Timestamp = at(9);
+    let after = |cause| Wait::After(Obstacle { cause, job: "before".into() });
     let waits = [
         (Wait::Suspended, None),
+        (after(Hindrance::Unfinished), None),
+        (after(Hindrance::Missing), None),
+        (after(Hindrance::Cycle), None),
+        (after(Hindrance::Failed), None),
         (Wait::Deleting, None),
         (Wait::PodBackoff(end), Some(end)),
         (Wait::IndexBackoff(end), Some(end)),

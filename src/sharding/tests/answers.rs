@@ -285,36 +285,6 @@ fn a_shard_that_fails_is_handed_over_if_it_still_runs_in_that_epoch() {
     assert!(!lone.coordinator.failed(SHARD, 1, at(1.0)), "it is handed over already");
 }
 
-#[test]
-fn a_replica_that_is_reborn_goes_on_with_the_next_session_and_still_leaves() {
-    let mut lone = Lone::owner();
-    let session = lone.coordinator.session();
-    lone.coordinator = lone.coordinator.reborn();
-    lone.coordinator = lone.coordinator.reborn();
-    assert_eq!(lone.coordinator.session(), session + 2);
-    lone.coordinator.listed();
-    assert!(lone.beat(1.0).is_some_and(|beat| !beat.leaving));
-    lone.coordinator.leave();
-    lone.coordinator = lone.coordinator.reborn();
-    lone.coordinator.listed();
-    let beat = lone.beat(1.0).unwrap();
-    assert_eq!((beat.leaving, beat.holder), (true, lone.coordinator.holder()));
-}
-
-#[test]
-fn a_replica_that_is_reborn_claims_with_a_higher_epoch_than_before() {
-    let mut lone = Lone::owner();
-    let before = lone.coordinator.states().map(|(_, _, epoch)| epoch).max();
-    lone.coordinator = lone.coordinator.reborn();
-    lone.coordinator.listed();
-    lone.beats(1.0);
-    let claims = lone.acts(1.1).into_iter().filter_map(|action| match action {
-        Action::WriteClaim(claim) => Some(claim.epoch),
-        _ => None,
-    });
-    assert_eq!(claims.collect::<Vec<_>>(), [before.unwrap() + 1]);
-}
-
 /// If its claim is deleted by hand, the report is the only sign of its ownership.
 #[test]
 fn a_replica_reports_all_shards_that_it_owns() {

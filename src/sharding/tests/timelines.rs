@@ -20,21 +20,6 @@ fn the_first_replica_claims_all_shards() {
 }
 
 #[test]
-fn a_replica_that_is_reborn_knows_nothing_and_is_another_session() {
-    let (mut story, a, _) = Story::pair();
-    let before = story.of(a).holder();
-    assert_ne!(story.of(a).claims().count(), 0);
-    let mut reborn = story.of(a).reborn();
-    assert_eq!(reborn.holder().identity, before.identity);
-    assert_ne!(reborn.holder().session, before.session);
-    assert_eq!((reborn.acts_until(), reborn.heartbeat_version("b")), (None, 0));
-    assert!(reborn.states().all(|(_, state, epoch)| state == ShardState::Free && epoch == 0));
-    let now = story.now;
-    assert_eq!(reborn.claims().count(), 0);
-    assert!(reborn.decide(now, |_| 0).0.is_empty(), "it has not listed the Leases yet");
-}
-
-#[test]
 fn a_replica_does_nothing_before_it_has_listed_the_leases() {
     let mut story = Story::new(2);
     let a = story.starts("a");

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::reviews::{Reviews, Verdict};
 use super::secret::Secret;
-use super::server::{Connection, Ends};
+use super::server::Ends;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -78,15 +78,7 @@ impl IntoResponse for Refusal {
 pub(super) async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match permit(&access, &head).await {
-        Ok(()) => {
-            let connection = head.extensions.get::<Arc<Connection>>();
-            if let Some(connection) =
-                connection.filter(|_| matches!(access, Access::Secret(_) | Access::Authorized(_)))
-            {
-                connection.permitted();
-            }
-            next.run(Request::from_parts(head, body)).await
-        }
+        Ok(()) => next.run(Request::from_parts(head, body)).await,
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -161,7 +153,8 @@ fn own_site(headers: &HeaderMap) -> Result<(), Refusal> {
     if same_site && same_origin { Ok(()) } else { Err(Refusal::ForeignSite) }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The bearer token of a request.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = text(headers, &header::AUTHORIZATION)?.split_once(' ')?;
     Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
 }

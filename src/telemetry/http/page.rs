@@ -12,8 +12,30 @@ use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
 const DOCUMENT: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
-const SCRIPT: &str = include_str!("page/page.js");
+const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/job.css"));
+/// The parts of the script, each a concept. They share one scope, which is closed to everything else.
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n(() => {\n",
+    include_str!("page/dom.js"),
+    include_str!("page/address.js"),
+    include_str!("page/client.js"),
+    include_str!("page/cluster.js"),
+    include_str!("page/list.js"),
+    include_str!("page/canvas.js"),
+    include_str!("page/pods.js"),
+    include_str!("page/map.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/why.js"),
+    include_str!("page/nodes.js"),
+    include_str!("page/podtable.js"),
+    include_str!("page/log.js"),
+    include_str!("page/tabs.js"),
+    include_str!("page/actions.js"),
+    include_str!("page/machine.js"),
+    include_str!("page/job.js"),
+    include_str!("page/main.js"),
+    "})();\n"
+);
 
 static PAGE: LazyLock<String> =
     LazyLock::new(|| DOCUMENT.replace("/*style*/", STYLE).replace("/*script*/", SCRIPT));

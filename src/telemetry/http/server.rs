@@ -2,9 +2,8 @@
 //!
 //! A connection that sends no complete request header within [`HEADER_TIMEOUT`] is closed, idle keep-alive
 //! connections included. There are at most [`MAX_CONNECTIONS`]. A further one closes the connection whose
-//! last request is the longest ago, first among the connections that have shown no right. So half-open
-//! connections cost neither file descriptors nor threads of the replica for long, and the probes of the
-//! kubelet get through.
+//! last request is the longest ago. So half-open connections cost neither file descriptors nor threads of
+//! the replica for long, and the probes of the kubelet get through.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -130,7 +129,7 @@ impl Server {
     fn start(&self, stream: TcpStream, ends: Ends, place: OwnedSemaphorePermit) {
         // If this fails, small answers are only delayed.
         let _ = stream.set_nodelay(true);
-        let connection = Arc::new(Connections::open(&self.connections));
+        let connection = Connections::open(&self.connections);
         let (pages, tls, draining) = (self.pages.clone(), self.tls.clone(), self.draining.watcher());
         tokio::spawn(async move {
             let closed = connection.closed.clone();
@@ -161,14 +160,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Answers the requests of one connection.
-async fn talk<S>(stream: S, ends: Ends, pages: Router, connection: &Arc<Connection>, draining: Watcher)
+async fn talk<S>(stream: S, ends: Ends, pages: Router, connection: &Connection, draining: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(|mut request: Request<Incoming>| {
         connection.used();
         request.extensions_mut().insert(ends);
-        request.extensions_mut().insert(Arc::clone(connection));
         pages.clone().oneshot(request.map(Body::new))
     });
     let talk = http1::Builder::new()
@@ -197,13 +195,11 @@ struct Connections(Mutex<Open>);
 #[derive(Default)]
 struct Open {
     next: u64,
-    strangers: BTreeMap<u64, CancellationToken>,
-    /// Connections that have shown a token with the right to read a page.
-    permitted: BTreeMap<u64, CancellationToken>,
+    by_last_request: BTreeMap<u64, CancellationToken>,
 }
 
 /// An open connection. Cancelling the token closes it, and dropping this value removes it from the set.
-pub(super) struct Connection {
+struct Connection {
     among: Arc<Connections>,
     closed: CancellationToken,
     last: Mutex<(u64, Instant)>,
@@ -217,35 +213,26 @@ impl Connections {
 
     fn open(among: &Arc<Self>) -> Connection {
         let closed = CancellationToken::new();
-        let number = among.lock().add(closed.clone(), false);
+        let number = among.lock().add(closed.clone());
         Connection { among: among.clone(), closed, last: Mutex::new((number, Instant::now())) }
     }
 
     fn close_oldest(&self) {
-        let mut open = self.lock();
-        if let Some((_, oldest)) = open.strangers.pop_first().or_else(|| open.permitted.pop_first()) {
+        if let Some((_, oldest)) = self.lock().by_last_request.pop_first() {
             oldest.cancel();
         }
     }
 
     fn close_all(&self) {
-        let open = self.lock();
-        open.strangers.values().chain(open.permitted.values()).for_each(CancellationToken::cancel);
+        self.lock().by_last_request.values().for_each(CancellationToken::cancel);
     }
 }
 
 impl Open {
-    fn add(&mut self, closed: CancellationToken, is_permitted: bool) -> u64 {
+    fn add(&mut self, closed: CancellationToken) -> u64 {
         self.next += 1;
-        let of_kind = if is_permitted { &mut self.permitted } else { &mut self.strangers };
-        of_kind.insert(self.next, closed);
+        self.by_last_request.insert(self.next, closed);
         self.next
-    }
-
-    /// Takes a connection out, with whether it was a permitted one.
-    fn remove(&mut self, number: u64) -> Option<(CancellationToken, bool)> {
-        let stranger = self.strangers.remove(&number).map(|closed| (closed, false));
-        stranger.or_else(|| self.permitted.remove(&number).map(|closed| (closed, true)))
     }
 }
 
@@ -257,16 +244,8 @@ impl Connection {
     /// A request has begun.
     fn used(&self) {
         let (mut last, mut open) = (self.last(), self.among.lock());
-        if let Some((closed, is_permitted)) = open.remove(last.0) {
-            *last = (open.add(closed, is_permitted), Instant::now());
-        }
-    }
-
-    /// The request has shown a token with the right to read a page.
-    pub(super) fn permitted(&self) {
-        let (last, mut open) = (self.last(), self.among.lock());
-        if let Some(closed) = open.strangers.remove(&last.0) {
-            open.permitted.insert(last.0, closed);
+        if let Some(closed) = open.by_last_request.remove(&last.0) {
+            *last = (open.add(closed), Instant::now());
         }
     }
 
@@ -278,7 +257,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let number = self.last().0;
-        self.among.lock().remove(number);
+        self.among.lock().by_last_request.remove(&number);
     }
 }
 
@@ -314,23 +293,6 @@ mod tests {
         connections.close_oldest();
         assert_eq!(closed(), [false, true, true]);
         drop(open);
-        assert!(connections.lock().strangers.is_empty());
-    }
-
-    #[test]
-    fn strangers_are_closed_before_those_that_may_read_something() {
-        let connections = Arc::<Connections>::default();
-        let open: Vec<_> = (0..3).map(|_| Connections::open(&connections)).collect();
-        open[0].permitted();
-        // It stays one with later requests, such as one of a probe.
-        open[0].used();
-        open[2].used();
-        let closed = || open.iter().map(|one| one.closed.is_cancelled()).collect::<Vec<_>>();
-        for expected in [[false, true, false], [false, true, true], [true; 3]] {
-            connections.close_oldest();
-            assert_eq!(closed(), expected);
-        }
-        drop(open);
-        assert!(connections.lock().permitted.is_empty());
+        assert!(connections.lock().by_last_request.is_empty());
     }
 }

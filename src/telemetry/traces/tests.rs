@@ -8,7 +8,7 @@ use http::HeaderMap;
 use jiff::Timestamp;
 use opentelemetry::trace::{SpanId, Status};
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{SimpleSpanProcessor, SpanData, SpanExporter};
+use opentelemetry_sdk::trace::{SimpleSpanProcessor, SpanData, SpanExporter, SpanProcessor};
 
 use super::*;
 
@@ -36,7 +36,8 @@ impl JobTraces {
     /// Traces that are stored in memory.
     pub(crate) fn kept(identity: &str) -> (Self, Kept) {
         let kept = Kept::default();
-        let traces = Self::over(SimpleSpanProcessor::new(kept.clone()), Arc::default(), identity);
+        let provider = Self::provider(identity).with_span_processor(SimpleSpanProcessor::new(kept.clone()));
+        let traces = Self::over(provider, Arc::default(), None);
         (traces.of_server(&"https://[::1]:6443".parse().unwrap()), kept)
     }
 }
@@ -247,7 +248,7 @@ fn spans_that_do_not_reach_the_collector_are_counted() {
     let failing = Failing::default();
     let exporter = Reporting::new(failing.clone(), "http://collector".into(), drops.clone());
     let processor = Bounded::new(SimpleSpanProcessor::new(exporter), drops.clone());
-    let traces = JobTraces::over(processor, drops, "a");
+    let traces = JobTraces::over(JobTraces::provider("a").with_span_processor(processor), drops, None);
     for (fails, dropped) in [(false, 0), (true, 5), (false, 5)] {
         failing.0.store(fails, std::sync::atomic::Ordering::Relaxed);
         export(&traces, 5);
@@ -255,7 +256,31 @@ fn spans_that_do_not_reach_the_collector_are_counted() {
     }
 
     let drops = Arc::new(Drops::default());
-    let traces = JobTraces::over(Bounded::new(Stuck, drops.clone()), drops, "a");
+    let stuck = Bounded::new(Stuck, drops.clone());
+    let traces = JobTraces::over(JobTraces::provider("a").with_span_processor(stuck), drops, None);
     export(&traces, 3000);
     assert_eq!(traces.dropped(), 3000 - 2048);
+}
+
+#[test]
+fn the_latest_traces_are_kept_in_memory_if_there_is_some_for_them() {
+    let traces = JobTraces::start(None, "a", 1).unwrap();
+    assert!(traces.is_on());
+    assert_eq!(traces.latest("n", "j"), Some(OtlpTraces::default()));
+    let job = job_of(&traces);
+    let failure = Some("Failed".to_owned());
+    job.export(FinishedSpan { failure, key: Some(SpanKey::Root), ..FinishedSpan::new("job", at(1), at(3)) });
+    let [part] = &traces.latest("n", "j").unwrap().resource_spans[..] else { panic!("one replica") };
+    let replica = otlp::attribute_of(&part.resource.attributes, attribute::SERVICE_INSTANCE_ID);
+    assert_eq!(replica.as_deref(), Some("a"));
+    let [span] = &part.scope_spans[0].spans[..] else { panic!("one span") };
+    assert_eq!((&*span.name, span.failure()), ("job", Some("Failed")));
+    assert_eq!(span.trace_id, trace_id_of(UID).to_string());
+    assert_eq!(span.end_time_unix_nano - span.start_time_unix_nano, 2_000_000_000);
+    assert_eq!(traces.latest("n", "another"), Some(OtlpTraces::default()));
+    assert!((100..2000).contains(&traces.kept_bytes()), "{}", traces.kept_bytes());
+
+    let off = JobTraces::start(None, "a", 0).unwrap();
+    assert!(!off.is_on());
+    assert_eq!((off.latest("n", "j"), off.kept_bytes()), (None, 0));
 }

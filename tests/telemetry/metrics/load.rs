@@ -26,6 +26,8 @@ pub(crate) struct Load {
     pub(crate) open_metrics: String,
     /// All series of both replicas, added up.
     pub(crate) both: Scrape,
+    /// All series of the first replica while one Job was suspended.
+    pub(crate) while_waiting: Scrape,
     /// The sum of `yardmaster_waiting_jobs` of both replicas while one Job was suspended: before, and after it
     /// went to the other replica or stayed.
     pub(crate) waiting: [f64; 2],
@@ -143,7 +145,8 @@ async fn run() -> Load {
     first.shutdown().await;
     second.shutdown().await;
     cluster.end().await;
-    Load { text, open_metrics, both, waiting: [waiting(&alone), waiting(&with_another)], host }
+    let waiting = [waiting(&alone), waiting(&with_another)];
+    Load { text, open_metrics, both, while_waiting: alone, waiting, host }
 }
 
 /// Jobs that are ignored, that go on for ever, and that are deleted.

@@ -6,5 +6,6 @@ mod exemplars;
 mod labels;
 mod load;
 mod names;
+mod panels;
 mod queries;
 mod scrape;

@@ -52,16 +52,16 @@ impl ExprVisitor for Parts {
     }
 }
 
-fn chart(path: &str) -> PathBuf {
+pub(super) fn chart(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/yardmaster/files").join(path)
 }
 
-fn text_of(path: &str) -> String {
+pub(super) fn text_of(path: &str) -> String {
     std::fs::read_to_string(chart(path)).unwrap()
 }
 
 /// Replaces Grafana's variables by values.
-fn without_variables(expr: &str) -> String {
+pub(super) fn without_variables(expr: &str) -> String {
     expr.replace("$__rate_interval", "5m").replace("$__range", "1h")
 }
 

@@ -13,7 +13,9 @@ use yardmaster::actors::overview::{
     GateOverview, HandoverOverview, JobOverview, JobsOverview, Overview, Phase, ReplicaOverview,
     ShardOverview,
 };
-use yardmaster::telemetry::http::{Access, JobQuery, Overviews, bind, page_router, serve};
+use yardmaster::telemetry::http::{Access, JobQuery, Live, Overviews, bind, page_router, serve};
+
+use super::live::Indexed;
 
 /// Number of shards.
 pub(super) const SHARDS: u32 = 64;
@@ -31,7 +33,9 @@ fn failure(ended: Timestamp, text: &str) -> LastFailure {
     }
 }
 
-const HOSTILE: &str = "<img src=x onerror=\"window.planted = true\"><script>window.planted = true</script>";
+/// A text that would run if it were parsed.
+pub(super) const HOSTILE: &str =
+    "<img src=x onerror=\"window.planted = true\"><script>window.planted = true</script>";
 
 /// A page, as long as this exists.
 pub(super) struct Model {
@@ -54,15 +58,20 @@ struct State {
 impl Model {
     /// A cluster with this many Jobs.
     pub(super) async fn serve(jobs: u32) -> Self {
-        Self::with(jobs, false).await
+        Self::with(jobs, false, Live::default()).await
     }
 
     /// A cluster in which every text that a user can choose is an attack.
     pub(super) async fn hostile() -> Self {
-        Self::with(60, true).await
+        Self::with(60, true, Live::default()).await
     }
 
-    async fn with(jobs: u32, hostile: bool) -> Self {
+    /// A cluster with this many Jobs, each of which opens as this one.
+    pub(super) async fn live(jobs: u32, live: Indexed) -> Self {
+        Self::with(jobs, false, Live::of(live)).await
+    }
+
+    async fn with(jobs: u32, hostile: bool, live: Live) -> Self {
         let state = Arc::new(State {
             started: Timestamp::now(),
             jobs,
@@ -74,7 +83,7 @@ impl Model {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let (end, ended) = oneshot::channel::<()>();
-        let pages = page_router(state.clone(), Access::Loopback);
+        let pages = page_router(state.clone(), live, Access::Loopback);
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         Self { url, state, _end: end }
     }
@@ -215,6 +224,8 @@ impl State {
             jobs: Some(self.jobs as usize / SHARDS as usize),
         };
         let (total, limit) = (all.len(), query.limit);
+        let is_opened = |job: &&JobOverview| format!("{}/{}", job.namespace, job.name) == query.job;
+        let job = all.iter().find(is_opened).cloned();
         Overview {
             version: "0.1.0".into(),
             at: now,
@@ -229,6 +240,7 @@ impl State {
                 matching: total,
                 items: all.into_iter().skip(query.offset).take(limit).collect(),
             },
+            job,
         }
     }
 }

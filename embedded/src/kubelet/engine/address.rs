@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What says where the engine listens.
+/// The settings that say where the engine listens.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     /// `DOCKER_HOST`.
@@ -33,7 +33,7 @@ impl Settings {
     }
 }
 
-/// The addresses to be tried, in this order. One that is given is the only one.
+/// The addresses to be tried, in this order. An address that is given is the only one.
 pub(super) fn candidates(settings: &Settings) -> Vec<String> {
     if let Some(given) = settings.host.clone().or_else(|| context(settings)) {
         return vec![given];

@@ -1,4 +1,4 @@
-//! One run of one container.
+//! A run of a container by an engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::super::logs::LogWriter;
 use super::super::process::Exit;
 use super::super::stop::StopSignal;
+use super::super::sub_path::Source;
 use super::patience::Patience;
 use super::{Engine, Inside, Recipe, is_absent, said};
 
@@ -77,11 +78,17 @@ impl Engine {
     /// If the engine does not start it. Nothing is left of it then.
     pub(in crate::kubelet) async fn start(&self, recipe: Recipe) -> Result<(Container, Output), StartError> {
         let container = self.create(&recipe).await.map_err(|error| StartError::of(&error))?;
-        match container.begin().await {
+        let begun = match container.begin().await {
+            // The engine has mounted the volumes by their paths, which other containers of the pod may change.
+            Ok(output) if recipe.sources.iter().all(Source::is_in_place) => Ok(output),
+            Ok(_) => Err(StartError("a subPath changed while it was mounted".into())),
+            Err(error) => Err(StartError::of(&error)),
+        };
+        match begun {
             Ok(output) => Ok((container, output)),
             Err(error) => {
                 container.remove().await;
-                Err(StartError::of(&error))
+                Err(error)
             }
         }
     }
@@ -97,8 +104,10 @@ impl Engine {
                 Err(Error::DockerResponseServerError { status_code: 409 | 500, message })
                     if message.contains("already in use") && !is_freed =>
                 {
-                    self.remove(&recipe.name).await;
-                    is_freed = true;
+                    match self.try_to_remove(&recipe.name).await {
+                        Ok(()) => is_freed = true,
+                        Err(error) => patience.after(error).await?,
+                    }
                 }
                 Err(error) => {
                     patience.after(error).await?;
@@ -111,7 +120,7 @@ impl Engine {
 }
 
 impl Container {
-    /// What the container is called in a status.
+    /// The name of the container in a status.
     pub(in crate::kubelet) fn status_id(&self) -> String {
         format!("{}://{}", self.engine.0.scheme, self.id)
     }
@@ -174,13 +183,14 @@ impl Container {
         let mut ended = Box::pin(self.ended());
         let mut lines = Lines::default();
         let (mut printed, mut terminating, mut killed, mut unheard) = (true, false, false, 0);
+        let mut is_away = false;
         let mut again = interval(KILLED_AGAIN);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut attaching = interval(ASKED_AGAIN);
         attaching.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let code = loop {
             let signal = tokio::select! {
-                // One that prints without end is stopped like any other, and what it has printed is copied before it is gone.
+                // A container that prints without end is stopped like any other. Its output until then is copied first.
                 biased;
                 () = stop.expired(), if !killed => {
                     killed = true;
@@ -214,6 +224,7 @@ impl Container {
                     container = self.id,
                     "the engine is gone: what became of a container is not known"
                 );
+                is_away = true;
                 break i64::from(128 + KILL);
             }
         };
@@ -225,8 +236,12 @@ impl Container {
             }
         }
         lines.flush(log).await;
-        let out_of_memory = code == i64::from(128 + KILL) && self.ran_out_of_memory().await;
-        self.remove().await;
+        let is_asked = code == i64::from(128 + KILL) && !is_away;
+        let out_of_memory = is_asked && self.ran_out_of_memory().await;
+        // The pod does not wait for an engine that is away: the removal goes on without it.
+        if !is_away {
+            self.remove().await;
+        }
         Ended { exit: exit(code), out_of_memory }
     }
 
@@ -239,7 +254,7 @@ impl Container {
                 Err(Error::DockerContainerWaitError { code: code @ 1.., .. }) => Some(code),
                 // The wait itself has failed, so its code is not that of the container.
                 Err(Error::DockerContainerWaitError { .. }) => Some(NO_CODE),
-                // Somebody else has removed it.
+                // Another program has removed it.
                 Err(error) if is_absent(&error) => return i64::from(128 + KILL),
                 Err(error) => {
                     tracing::warn!(
@@ -271,7 +286,7 @@ impl Container {
     /// Sends a signal. Returns whether the engine has heard it.
     async fn signal(&self, signal: &str) -> bool {
         let options = KillContainerOptionsBuilder::default().signal(signal).build();
-        // One that has ended takes no signal.
+        // A container that has ended takes no signal.
         let Err(error) = self.engine.0.docker.kill_container(&self.id, Some(options)).await else {
             return true;
         };

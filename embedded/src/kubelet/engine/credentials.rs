@@ -1,5 +1,5 @@
-//! Who pulls an image: as whom a registry knows the pod, by its Secrets, or the user of this machine, by the configuration of
-//! Docker.
+//! The user that pulls an image. A registry knows the pod by its Secrets, or the user of this machine by the
+//! configuration of Docker.
 
 use std::collections::BTreeMap;
 
@@ -43,11 +43,11 @@ impl PullSecret {
     }
 }
 
-/// As whom to pull an image; `None` as nobody.
+/// As whom to pull an image; `None` without a name.
 pub(super) async fn find(image: &str, secrets: &[PullSecret]) -> Option<DockerCredentials> {
     let logins = || secrets.iter().flat_map(|secret| &secret.auths);
     let fitting = logins().filter(|(registry, _)| is_for(registry, image));
-    // That for a part of the registry is meant more than that for all of it.
+    // An entry for a part of the registry is meant more than one for all of it.
     let of_secret = fitting.max_by_key(|(registry, _)| registry.len()).map(|(_, login)| login.credentials());
     if of_secret.is_some() {
         return of_secret;

@@ -29,7 +29,7 @@ const INVALID_NAME: &str = "InvalidImageName";
 const INSPECT_FAILED: &str = "ImageInspectError";
 
 /// An image that the engine has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::kubelet) struct LocalImage {
     /// The ID, which is a digest.
     pub(in crate::kubelet) id: String,
@@ -80,11 +80,11 @@ pub(in crate::kubelet) struct Pulled {
     pub(in crate::kubelet) took: Duration,
 }
 
-/// The pulls of all images. One image is pulled once at a time, for all that wait for it.
+/// The pulls of all images. An image is pulled once at a time, for all that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Images(Mutex<HashMap<String, Arc<tokio::sync::Mutex<Pulls>>>>);
 
-/// What is known of the pulls of one image.
+/// The knowledge of the pulls of one image.
 #[derive(Debug, Default)]
 struct Pulls {
     failed: u32,
@@ -221,8 +221,8 @@ fn backing_off(name: &str) -> String {
     format!("Back-off pulling image {name:?}: {PULL_FAILED}: ")
 }
 
-/// The Events of a container that waits for its image: whether it is a Warning, its reason and its note. `None` if it waits for
-/// something else.
+/// The Events of a container that waits for its image: whether it is a Warning, its reason and its note. Returns `None`
+/// for any other wait.
 pub(in crate::kubelet) fn events_of_wait(
     reason: &str,
     message: &str,

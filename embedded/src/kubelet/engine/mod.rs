@@ -25,6 +25,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bollard::errors::Error;
+use bollard::models::SystemVersion;
 use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::future::join_all;
@@ -36,6 +38,7 @@ use self::image::Images;
 pub(super) use self::image::{Found, ImageRequest, LocalImage, Pulled, events_of_wait};
 pub(super) use self::inside::Inside;
 pub(super) use self::network::Network;
+use self::patience::Patience;
 pub(super) use self::sandbox::Sandbox;
 pub(super) use self::spec::{ImageSource, Ingredients, Recipe};
 use super::stragglers;
@@ -44,23 +47,26 @@ use super::stragglers;
 const POD_UID_LABEL: &str = "dev.yardmaster.pod-uid";
 /// The label with the identity of the process that made a container, and with a number that tells its engines apart.
 const OWNER_LABEL: &str = "dev.yardmaster.owner";
-/// What separates the two.
+/// The letter that separates the two.
 const OF_PROCESS: char = '/';
 /// The number of the next engine of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
-/// What container IDs of Podman begin with.
+/// The beginning of container IDs of Podman.
 const PODMAN: &str = "podman";
 /// How long an engine may take to say that it is there, on a busy machine.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Seconds that an answer of the engine may take: a disk that is busy unpacks images for minutes.
 const PATIENCE: u64 = 600;
+/// How often the engine may refuse a removal, and the pause after each refusal.
+const MOST_REFUSALS: u32 = 5;
+const AFTER_REFUSAL: Duration = Duration::from_secs(1);
 /// Seconds for the answer about a container's end: as long as it takes.
 const ENDLESS: u64 = u32::MAX as u64;
 
 /// Why no container engine is used.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// None of the usual addresses answers.
+    /// No usual address answers.
     #[error("no container engine answers ({})", tried.join("; "))]
     NoneAnswers {
         /// Each address with what was wrong.
@@ -81,9 +87,9 @@ struct Shared {
     /// For requests that are answered when a container ends.
     waiting: Docker,
     name: String,
-    /// What container IDs in a status begin with.
+    /// The beginning of container IDs in a status.
     scheme: &'static str,
-    /// That of its images, by its name in Go.
+    /// The architecture of its images, by its name in Go.
     architecture: String,
     owner: String,
     images: Images,
@@ -97,14 +103,34 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(docker: Docker, waiting: Docker, owner: String, is_of_host: bool, version: SystemVersion) -> Self {
+        let components = version.components.unwrap_or_default();
+        let is_podman = components.iter().any(|component| component.name.contains("Podman"));
+        let (kind, scheme) = if is_podman { ("Podman", PODMAN) } else { ("Docker", "docker") };
+        let number = version.version.unwrap_or_default();
+        Self {
+            docker,
+            waiting,
+            name: format!("{kind} {number}").trim_end().to_owned(),
+            scheme,
+            architecture: version.arch.unwrap_or_default(),
+            owner,
+            images: Images::default(),
+            has_sandbox_image: OnceCell::new(),
+            networks: Mutex::default(),
+            is_of_host,
+            hosts: Mutex::default(),
+        }
+    }
+
     fn is_podman(&self) -> bool {
         self.scheme == PODMAN
     }
 }
 
 impl Engine {
-    /// Finds the engine: at `DOCKER_HOST`; else that of the Docker context; else at the usual sockets of Docker and Podman, of this
-    /// user and of the machine.
+    /// Finds the engine at `DOCKER_HOST`, or else that of the Docker context. Without both, it looks at the usual
+    /// sockets of Docker and Podman, of this user and of the machine.
     ///
     /// # Errors
     /// If none answers.
@@ -134,25 +160,7 @@ impl Engine {
 
     async fn of(docker: Docker, waiting: Docker, owner: String, is_of_host: bool) -> Self {
         let version = docker.version().await.unwrap_or_default();
-        let components = version.components.unwrap_or_default();
-        let is_podman = components.iter().any(|component| component.name.contains("Podman"));
-        let (kind, scheme) = if is_podman { ("Podman", PODMAN) } else { ("Docker", "docker") };
-        let number = version.version.unwrap_or_default();
-        let name = format!("{kind} {number}").trim_end().to_owned();
-        let architecture = version.arch.unwrap_or_default();
-        Self(Arc::new(Shared {
-            docker,
-            waiting,
-            name,
-            scheme,
-            architecture,
-            owner,
-            images: Images::default(),
-            has_sandbox_image: OnceCell::new(),
-            networks: Mutex::default(),
-            is_of_host,
-            hosts: Mutex::default(),
-        }))
+        Self(Arc::new(Shared::new(docker, waiting, owner, is_of_host, version)))
     }
 
     /// The engine's name and version, such as `Podman 4.3.1`.
@@ -160,48 +168,54 @@ impl Engine {
         &self.0.name
     }
 
-    /// Removes the containers of a pod.
+    /// Removes the containers of a pod. Waits for the engine.
     pub(super) async fn remove_pod(&self, uid: &str) {
-        self.remove_where(&format!("{POD_UID_LABEL}={uid}"), |_| true).await;
+        let label = format!("{POD_UID_LABEL}={uid}");
+        insist("remove the containers of a pod", || self.remove_where(&label, |_| true)).await;
     }
 
-    /// Removes the containers of processes of this host that have ended.
+    /// Removes the containers of processes of this host that have ended. Waits for the engine.
     pub(super) async fn remove_orphans(&self) {
         let has_ended = |owner: &str| {
             owner.split_once(OF_PROCESS).is_some_and(|(process, _)| stragglers::has_ended(process))
         };
-        self.remove_where(OWNER_LABEL, has_ended).await;
+        insist("remove containers that are left", || self.remove_where(OWNER_LABEL, has_ended)).await;
         self.remove_networks(OWNER_LABEL, has_ended).await;
     }
 
-    /// Removes all containers that were made through this.
+    /// Removes all containers that were made through this. If the engine is away, the next start does that.
     pub(super) async fn remove_all(&self) {
         let label = format!("{OWNER_LABEL}={}", self.0.owner);
-        self.remove_where(&label, |_| true).await;
+        if let Err(error) = self.remove_where(&label, |_| true).await {
+            tracing::warn!(error = said(&error), "containers may be left until the next start");
+        }
         self.remove_networks(&label, |_| true).await;
     }
 
     /// Removes the containers with this label whose owner is such a one.
-    async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) {
-        let found = match self.labelled(label).await {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::warn!(%error, "containers that may be left were not looked for");
-                return;
-            }
-        };
+    async fn remove_where(&self, label: &str, is_one: impl Fn(&str) -> bool) -> Result<(), Error> {
+        let found = self.labelled(label).await?;
         let owner = |labels: &Option<HashMap<String, String>>| labels.as_ref()?.get(OWNER_LABEL).cloned();
         let left = found.into_iter().filter(|found| owner(&found.labels).is_some_and(|owner| is_one(&owner)));
-        join_all(left.filter_map(|found| found.id).map(async |id| self.remove(&id).await)).await;
+        let removals = left.filter_map(|found| found.id).map(async |id| self.try_to_remove(&id).await);
+        join_all(removals).await.into_iter().collect()
     }
 
-    /// Removes a container, running or not, and its anonymous volumes.
+    /// Removes a container, running or not, and its anonymous volumes. An engine that is away, or refuses, is
+    /// asked again from another task, so that a container does not outlive its pod for long.
     async fn remove(&self, id: &str) {
+        if self.try_to_remove(id).await.is_err() {
+            let (engine, id) = (self.clone(), id.to_owned());
+            tokio::spawn(async move { insist("remove a container", || engine.try_to_remove(&id)).await });
+        }
+    }
+
+    /// Removes a container. There may be none.
+    async fn try_to_remove(&self, id: &str) -> Result<(), Error> {
         let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
         match self.0.docker.remove_container(id, Some(options)).await {
-            Ok(()) => {}
-            Err(error) if is_absent(&error) => {}
-            Err(error) => tracing::warn!(container = id, %error, "a container was not removed"),
+            Err(error) if !is_absent(&error) => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -209,6 +223,24 @@ impl Engine {
         [(POD_UID_LABEL, pod_uid), (OWNER_LABEL, &self.0.owner)]
             .map(|(label, value)| (label.to_owned(), value.to_owned()))
             .into()
+    }
+}
+
+/// Repeats a removal while the engine is away, and some times if it refuses.
+async fn insist<F>(aim: &'static str, attempt: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let (mut patience, mut refusals) = (Patience::new(aim), 0);
+    while let Err(error) = attempt().await {
+        let Err(refusal) = patience.after(error).await else { continue };
+        refusals += 1;
+        if refusals == MOST_REFUSALS {
+            tracing::warn!(error = said(&refusal), "the engine does not {aim}");
+            return;
+        }
+        // A container may wait for another one that is removed at the same time.
+        tokio::time::sleep(AFTER_REFUSAL).await;
     }
 }
 
@@ -240,12 +272,12 @@ async fn connect(address: &str) -> Result<(Docker, Docker), String> {
     }
 }
 
-/// What the engine says, or what hinders the way to it.
-fn said(error: &bollard::errors::Error) -> String {
-    if let bollard::errors::Error::DockerResponseServerError { message, .. } = error {
+/// The answer of the engine, or the obstacle on the way to it.
+fn said(error: &Error) -> String {
+    if let Error::DockerResponseServerError { message, .. } = error {
         return message.trim().to_owned();
     }
-    if let bollard::errors::Error::DockerStreamError { error } = error {
+    if let Error::DockerStreamError { error } = error {
         return error.trim().to_owned();
     }
     // The innermost error is that of the system.
@@ -257,8 +289,7 @@ fn said(error: &bollard::errors::Error) -> String {
 }
 
 /// Whether the engine has not answered: it may have done what it was asked for, or not.
-fn is_unanswered(error: &bollard::errors::Error) -> bool {
-    use bollard::errors::Error;
+fn is_unanswered(error: &Error) -> bool {
     matches!(
         error,
         Error::HyperLegacyError { .. }
@@ -270,6 +301,68 @@ fn is_unanswered(error: &bollard::errors::Error) -> bool {
 }
 
 /// Whether there is no such object.
-fn is_absent(error: &bollard::errors::Error) -> bool {
-    matches!(error, bollard::errors::Error::DockerResponseServerError { status_code: 404, .. })
+fn is_absent(error: &Error) -> bool {
+    matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{UnixListener, UnixStream};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// The request line of a request, which has no body.
+    async fn request(connection: &mut UnixStream) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(b"\r\n\r\n") {
+            read.push(connection.read_u8().await.unwrap());
+        }
+        String::from_utf8(read).unwrap().lines().next().unwrap().to_owned()
+    }
+
+    /// An engine of this process. It gives these answers to requests to remove a container, with nothing in the
+    /// place of an engine that dies, and says which it got.
+    fn engine(socket: &Path, answers: &'static [&'static str]) -> (Engine, mpsc::UnboundedReceiver<String>) {
+        let listener = UnixListener::bind(socket).unwrap();
+        let (told, asked) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut answers = answers.iter();
+            loop {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let line = request(&mut connection).await;
+                told.send(line).unwrap();
+                let answer = answers.next().unwrap();
+                if !answer.is_empty() {
+                    let head = "Content-Length: 0\r\nConnection: close";
+                    connection
+                        .write_all(format!("HTTP/1.1 {answer}\r\n{head}\r\n\r\n").as_bytes())
+                        .await
+                        .unwrap();
+                }
+            }
+        });
+        let client =
+            || Docker::connect_with_unix(socket.to_str().unwrap(), PATIENCE, API_DEFAULT_VERSION).unwrap();
+        (
+            Engine(Arc::new(Shared::new(client(), client(), "1/0".into(), false, SystemVersion::default()))),
+            asked,
+        )
+    }
+
+    #[tokio::test]
+    async fn a_container_is_removed_once_its_engine_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = &["", "", "500 Internal Server Error", "204 No Content"];
+        let (engine, mut asked) = engine(&folder.path().join("engine"), answers);
+        engine.remove("abc").await;
+        for _ in answers {
+            let line = tokio::time::timeout(Duration::from_secs(60), asked.recv()).await.unwrap().unwrap();
+            assert!(line.starts_with("DELETE ") && line.contains("/containers/abc?"), "{line}");
+        }
+    }
 }

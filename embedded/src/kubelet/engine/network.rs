@@ -59,7 +59,7 @@ impl Engine {
             };
             match self.0.docker.create_network(request).await {
                 Ok(_) => {}
-                // An attempt whose answer nobody heard has made it: its name is ours.
+                // An attempt whose answer was lost has made it: its name is ours.
                 Err(error) if said(&error).contains("already exists") => {}
                 Err(error) => {
                     let message = format!("the network of namespace {namespace}: {}", said(&error));

@@ -91,7 +91,7 @@ fn executable((machine, instructions): Program) -> Vec<u8> {
         &long(&[entry, u64::from(header), 0]),
         &word(&[0]),
         &short(&[header, segment, 1, 0, 0, 0]),
-        // One segment to be loaded, which may be read and executed: the whole file.
+        // A segment to be loaded, which may be read and executed: the whole file.
         &word(&[1, 5]),
         &long(&[0, ADDRESS, ADDRESS, size, size, 0x1000]),
         instructions,

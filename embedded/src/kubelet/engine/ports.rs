@@ -1,5 +1,5 @@
-//! Ports of containers that the engine publishes on this machine: those that the pod names (`hostPort`), and those that probes
-//! and hooks ask, since its networks may be out of reach.
+//! Ports of containers that the engine publishes on this machine. The pod names some (`hostPort`). Probes and hooks ask
+//! others, since the networks of the engine may be out of reach.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{Engine, said};
 /// Where those are published that only this machine asks.
 const HERE: &str = "127.0.0.1";
 
-/// What the engine is asked to publish for these containers of a pod; `None` if that is nothing.
+/// The ports that the engine is to publish for these containers of a pod; `None` without any.
 pub(super) fn bindings(spec: &PodSpec, slots: impl Iterator<Item = Slot>) -> Option<PortMap> {
     if spec.host_network {
         return None;

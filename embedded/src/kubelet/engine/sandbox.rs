@@ -83,6 +83,7 @@ impl Engine {
                 ..ContainerCreateBody::default()
             },
             stop_signal: "SIGKILL".into(),
+            sources: Vec::new(),
             image_id: String::new(),
             variables: Variables::new(),
         };

@@ -1,4 +1,4 @@
-//! What the engine is asked to make of a container of a pod.
+//! The request to an engine to make a container of a pod.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::super::pod::{Container, PodKey, PodSpec, SecurityContext, Slot, Volum
 use super::super::quantity;
 use super::super::setup::SetupError;
 use super::super::sub_path;
-use super::super::volumes::Volumes;
+use super::super::volumes::{self, Volumes};
 use super::{Engine, LocalImage, Network, Sandbox, ports};
 
 /// Reason of a container whose configuration cannot be met.
@@ -38,13 +38,15 @@ pub(in crate::kubelet) struct Recipe {
     pub(super) body: ContainerCreateBody,
     /// The signal that asks it to stop.
     pub(super) stop_signal: String,
+    /// The volumes of this host, and parts of them, that it mounts.
+    pub(super) sources: Vec<sub_path::Source>,
     /// The image's ID.
     pub(in crate::kubelet) image_id: String,
-    /// Its variables, but for those of its image.
+    /// Its variables, without those of its image.
     pub(in crate::kubelet) variables: Variables,
 }
 
-/// What a recipe is made of.
+/// The ingredients of a recipe.
 pub(in crate::kubelet) struct Ingredients<'a> {
     pub(in crate::kubelet) key: &'a PodKey,
     pub(in crate::kubelet) spec: &'a PodSpec,
@@ -54,7 +56,7 @@ pub(in crate::kubelet) struct Ingredients<'a> {
     pub(in crate::kubelet) image: LocalImage,
     pub(in crate::kubelet) environment: Variables,
     pub(in crate::kubelet) volumes: &'a Volumes,
-    /// Those of the pod's volumes that are images, as far as the container mounts them.
+    /// The pod's volumes that are images, as far as the container mounts them.
     pub(in crate::kubelet) image_volumes: &'a BTreeMap<String, ImageSource>,
     /// The file that the container writes its termination message into.
     pub(in crate::kubelet) termination_log: PathBuf,
@@ -65,7 +67,7 @@ pub(in crate::kubelet) struct Ingredients<'a> {
     pub(in crate::kubelet) network: Option<&'a Network>,
 }
 
-/// What a container mounts of a volume that is an image.
+/// The source of a mount of a volume that is an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::kubelet) enum ImageSource {
     /// The image with this ID, which the engine mounts itself.
@@ -75,7 +77,7 @@ pub(in crate::kubelet) enum ImageSource {
 }
 
 impl Engine {
-    /// What a container is to be made from.
+    /// The recipe of a container.
     ///
     /// # Errors
     /// If its pod asks for what no engine gives, or for a volume's folder that is not there.
@@ -95,7 +97,7 @@ impl Engine {
             let words = words.iter().map(|word| environment::expand(word, &given.environment));
             Some(words.collect()).filter(|words: &Vec<_>| !words.is_empty())
         };
-        let mounts = mounts(container, &given, self.0.is_podman())?;
+        let (mounts, sources) = mounts(container, &given, self.0.is_podman())?;
         // With a sandbox, its ports are those of all containers.
         let bindings = match given.sandbox {
             Some(_) => None,
@@ -125,6 +127,7 @@ impl Engine {
                 }),
                 ..ContainerCreateBody::default()
             },
+            sources,
             image_id: given.image.id,
             variables: given.environment,
         })
@@ -173,7 +176,7 @@ fn host_config(
         pid_mode: host(spec.host_pid).or_else(|| shared.filter(|_| spec.share_process_namespace)),
         // With a sandbox, its hosts are those of all containers.
         extra_hosts: (given.sandbox.is_none() || spec.host_network).then(|| extra_hosts(spec)),
-        // What it prints is copied as it comes.
+        // Its output is copied as it comes.
         log_config: Some(HostConfigLogConfig { typ: Some("none".into()), config: None }),
         ..HostConfig::default()
     })
@@ -244,7 +247,12 @@ fn user_fits(context: &SecurityContext, image: &LocalImage) -> Result<(), SetupE
     Err(SetupError::waiting(CONFIG_ERROR, message))
 }
 
-fn mounts(container: &Container, given: &Ingredients<'_>, is_podman: bool) -> Result<Vec<Mount>, SetupError> {
+/// The mounts of a container, and the sources of those that mount a volume of this host.
+fn mounts(
+    container: &Container,
+    given: &Ingredients<'_>,
+    is_podman: bool,
+) -> Result<(Vec<Mount>, Vec<sub_path::Source>), SetupError> {
     let bind = |source: &Path, target: &str, read_only: bool| Mount {
         typ: Some(MountType::BIND),
         source: Some(source.to_string_lossy().into_owned()),
@@ -252,21 +260,27 @@ fn mounts(container: &Container, given: &Ingredients<'_>, is_podman: bool) -> Re
         read_only: Some(read_only),
         ..Mount::default()
     };
-    let below = |mount: &VolumeMount| sub_path::of(mount, &given.environment);
-    let message = bind(&given.termination_log, container.termination_message_path(), false);
-    let volumes = container.volume_mounts.iter().map(|mount| match given.image_volumes.get(&mount.name) {
-        Some(ImageSource::Image(id)) => Ok(image(id, mount, below(mount), is_podman)),
-        Some(ImageSource::Folder(root)) => {
-            Ok(bind(&sub_path::find(mount, root, &below(mount))?, &mount.mount_path, true))
-        }
-        None => {
-            // The API server accepts no mount of a volume that is not there.
-            let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
-            let source = sub_path::provide(mount, &root, &below(mount))?;
-            Ok(bind(&source, &mount.mount_path, mount.read_only))
-        }
-    });
-    volumes.chain([Ok(message)]).collect()
+    let (mut mounts, mut sources) = (Vec::new(), Vec::new());
+    for mount in &container.volume_mounts {
+        let below = sub_path::of(mount, &given.environment);
+        let (source, read_only) = match given.image_volumes.get(&mount.name) {
+            Some(ImageSource::Image(id)) => {
+                mounts.push(image(id, mount, below, is_podman));
+                continue;
+            }
+            Some(ImageSource::Folder(root)) => (sub_path::find(mount, root, &below)?, true),
+            None => {
+                // The API server accepts no mount of a volume that is not there.
+                let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
+                let source = sub_path::provide(mount, &root, &below)?;
+                (source, volumes::is_read_only(given.spec, mount))
+            }
+        };
+        mounts.push(bind(&source.path, &mount.mount_path, read_only));
+        sources.push(source);
+    }
+    mounts.push(bind(&given.termination_log, container.termination_message_path(), false));
+    Ok((mounts, sources))
 }
 
 /// An image that the engine mounts read-only.
@@ -279,5 +293,53 @@ fn image(id: &str, mount: &VolumeMount, below: String, is_podman: bool) -> Mount
         read_only: (!is_podman).then_some(true),
         image_options: (!below.is_empty()).then_some(MountImageOptions { subpath: Some(below) }),
         ..Mount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn volumes_that_kubernetes_fills_are_read_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let kinds = [
+            ("configMap", json!({"name": "m"}), true),
+            ("secret", json!({"secretName": "s"}), true),
+            ("downwardAPI", json!({}), true),
+            ("projected", json!({}), true),
+            ("emptyDir", json!({}), false),
+            ("hostPath", json!({"path": "/"}), false),
+            ("persistentVolumeClaim", json!({"claimName": "c"}), false),
+            ("persistentVolumeClaim", json!({"claimName": "c", "readOnly": true}), true),
+        ];
+        for (kind, source, read_only) in kinds {
+            let mount = json!({"name": "v", "mountPath": "/v"});
+            let spec: PodSpec = serde_json::from_value(json!({
+                "volumes": [{"name": "v", kind: source.clone()}],
+                "containers": [{"name": "c", "volumeMounts": [mount]}],
+            }))
+            .unwrap();
+            let given = Ingredients {
+                key: &PodKey { namespace: "n".into(), name: "p".into(), uid: "1".into() },
+                spec: &spec,
+                slot: Slot::Main(0),
+                attempt: 0,
+                image: LocalImage::default(),
+                environment: Variables::new(),
+                volumes: &[("v".to_owned(), folder.path().to_owned())].into(),
+                image_volumes: &BTreeMap::new(),
+                termination_log: "/log".into(),
+                sandbox: None,
+                gpus: &[],
+                network: None,
+            };
+            let (mounts, _) = mounts(&spec.containers[0], &given, false).unwrap();
+            let found = mounts.iter().find(|mount| mount.target.as_deref() == Some("/v")).unwrap();
+            assert_eq!(found.read_only, Some(read_only), "{kind} {source}");
+        }
     }
 }

@@ -12,13 +12,15 @@ use super::Engine;
 const MOST_REMOVED_BY_HALF: usize = 1000;
 
 impl Engine {
-    /// The containers with this label, running or not. Those that were removed by half are removed.
+    /// The containers with this label, running or not. A container that was removed by half is removed.
     pub(super) async fn labelled(&self, label: &str) -> Result<Vec<ContainerSummary>, Error> {
         for _ in 0..MOST_REMOVED_BY_HALF {
             let listed = self.list(label).await;
             let Err(Error::DockerResponseServerError { message, .. }) = &listed else { return listed };
             let Some(id) = removed_by_half(message) else { return listed };
-            self.remove(id).await;
+            if self.try_to_remove(id).await.is_err() {
+                return listed;
+            }
         }
         self.list(label).await
     }
@@ -34,7 +36,7 @@ impl Engine {
         })
     }
 
-    /// What the engine knows of a container.
+    /// The state of a container, and how it was made.
     pub(super) async fn inspect_container(&self, id: &str) -> Result<ContainerInspectResponse, Error> {
         without_state(self.0.docker.inspect_container(id, None).await, |container| {
             forget(&mut container["State"], "Status");

@@ -50,6 +50,7 @@ impl Engine {
                 ..ContainerCreateBody::default()
             },
             stop_signal: String::new(),
+            sources: Vec::new(),
             image_id: String::new(),
             variables: Variables::new(),
         };

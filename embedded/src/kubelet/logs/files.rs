@@ -110,7 +110,7 @@ pub(super) struct LogFiles {
 }
 
 impl LogFiles {
-    /// Starts a log, and removes those of runs that nobody can ask for any more.
+    /// Starts a log, and removes the logs of runs that cannot be asked for any more.
     pub(super) fn create(place: &LogPlace) -> std::io::Result<Self> {
         let folder = place.pod.create_logs(&place.container)?;
         if place.run as usize >= MAX_RUNS {
@@ -134,7 +134,7 @@ impl LogFiles {
             }
         }
         if let Err(error) = self.file.write_all(records) {
-            // What was written of them must not become the start of the next record.
+            // The part that was written must not become the start of the next record.
             self.file.set_len(self.size)?;
             self.file.seek(SeekFrom::Start(self.size))?;
             return Err(error);

@@ -146,7 +146,7 @@ impl Reader {
 
     fn switch(&mut self, part: u64, file: File) {
         if part != self.part + 1 {
-            // What is between them is gone, with the end of the line.
+            // The bytes between them are gone, with the end of the line.
             self.continues = None;
         }
         (self.part, self.position) = (part, 0);

@@ -149,7 +149,7 @@ impl Pace {
         let missing = bytes.saturating_sub(self.budget);
         self.budget -= bytes - missing;
         let delay = Duration::from_millis(missing * 1000 / RATE);
-        // What the wait earns is spent already.
+        // The gain of the wait is spent already.
         self.since += delay;
         delay
     }

@@ -22,8 +22,8 @@ impl Amounts {
         Self(list.iter().map(amount).collect())
     }
 
-    /// What a pod asks for, as Kubernetes counts it: the containers that run beside each other together, or one of those that run
-    /// before, if it asks for more; or what the pod asks for as a whole.
+    /// The demand of a pod, as Kubernetes counts it. Containers that run beside each other count together, and a
+    /// container that runs before them counts if it asks for more. A demand of the pod as a whole comes first.
     pub(super) fn of_pod(spec: &PodSpec) -> Self {
         let (mut beside, mut most) = (Self::default(), Self::default());
         for slot in spec.slots() {
@@ -99,9 +99,9 @@ impl Amounts {
     }
 }
 
-/// A quantity of the API in thousandths, rounded up. One beyond all measure is the largest.
+/// A quantity of the API in thousandths, rounded up. An amount beyond all measure is the largest.
 fn thousandths(quantity: &str) -> u64 {
-    // What is no quantity is refused by the API server.
+    // The API server refuses what is no quantity.
     Quantity::parse(quantity).map_or(0, |amount| amount.thousandths())
 }
 

@@ -1,4 +1,4 @@
-//! What a pod demands of its node and of the pods beside it.
+//! The demands of a pod on its node and on the pods beside it.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl NodeView {
         &self.name
     }
 
-    /// What a node offers.
+    /// The offers of a node.
     pub(in crate::kubelet) fn of(node: &core::Node) -> Self {
         let spec = node.spec.clone().unwrap_or_default();
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
@@ -51,7 +51,7 @@ impl NodeView {
     }
 }
 
-/// What other pods know of a pod.
+/// The view of a pod that others have.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbour {
     pub(super) namespace: String,
@@ -89,7 +89,8 @@ pub(super) fn kept(spec: &PodSpec) -> PodSpec {
     }
 }
 
-/// Whether the node is as a pod wants it, and `all` pods on it; and whether the pod is as those want it that exclude others.
+/// Whether the node is as a pod wants it, and `all` pods on it. The pod must also be as those pods want it that
+/// exclude others.
 pub(super) fn check<'a>(
     spec: &PodSpec,
     pod: &Neighbour,
@@ -115,7 +116,7 @@ pub(super) fn check<'a>(
         return Err(Mismatch::HostPorts);
     }
     let is_here = |term: &core::PodAffinityTerm| node.labels.contains_key(&term.topology_key);
-    // The first of pods that want to be together has nobody to be with.
+    // The first of pods that want to be together has no other to be with.
     let has_company = |term: &core::PodAffinityTerm| {
         selects(term, pod, pod) || all.clone().any(|other| selects(term, pod, other))
     };

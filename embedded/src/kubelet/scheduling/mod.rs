@@ -16,7 +16,7 @@ pub(super) use self::constraints::{NodeView, unmet};
 use super::host_ports;
 use super::pod::{Pod, PodKey, PodSpec};
 
-/// The result of preemption for a pod that others could make room for: nobody is evicted here.
+/// The result of preemption for a pod that others could make room for: no pod is evicted here.
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 /// Number of pods that wait for others to end of which one decision takes note.
 const LOOKED_AT: usize = 1000;
@@ -50,7 +50,7 @@ pub(super) struct Unschedulable {
     pub(super) message: String,
 }
 
-/// What waits and what runs on the node.
+/// The pods that wait and run on the node.
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     node: NodeView,
@@ -58,7 +58,7 @@ pub(super) struct Scheduler {
     turns: HashMap<String, Turn>,
     /// Pods that have a place, by UID.
     placed: HashMap<String, Candidate>,
-    /// Those of them that exclude others.
+    /// The pods among them that exclude others.
     excluding: HashSet<String>,
     used: Amounts,
     /// By the UIDs of owners.
@@ -68,7 +68,7 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    /// What the node offers from now on.
+    /// The offers of the node from now on.
     pub(super) fn node(&mut self, node: NodeView) {
         self.node = node;
     }
@@ -86,7 +86,7 @@ impl Scheduler {
         true
     }
 
-    /// A pod that has a place, whoever gave it.
+    /// A pod that has a place, from any scheduler.
     pub(super) fn place(&mut self, key: PodKey, pod: &Pod) {
         self.withdraw(&key.uid);
         if !self.placed.contains_key(&key.uid) {
@@ -122,8 +122,8 @@ impl Scheduler {
         }
     }
 
-    /// Counts a pod among those of its owner, and returns its age: that of the first of them, so that one in the place of another
-    /// that failed does not begin to wait behind those that came later.
+    /// Counts a pod among those of its owner, and returns its age, which is that of the first of them. So a pod in
+    /// the place of a failed one does not begin to wait behind pods that came later.
     fn enter(&mut self, candidate: &Candidate, pod: &Pod) -> (Timestamp, u64) {
         let created = pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
         self.arrivals += 1;
@@ -186,7 +186,7 @@ impl Scheduler {
 
     /// Looks at pods that wait, in their order, as long as there is a place for one more.
     fn walk(&self, mut tell: impl FnMut(&Turn, Result<(), Reasons>)) {
-        // What is used, and what pods that wait will use.
+        // The amounts in use, and those that pods will use that wait.
         let mut taken = self.used.clone();
         let mut held_up = 0;
         for (turn, candidate) in &self.waiting {
@@ -199,7 +199,7 @@ impl Scheduler {
             if lacking.is_empty() {
                 taken.add(asked);
             } else if asked.lacking(&Amounts::default(), &self.node.total).is_empty() {
-                // What the whole node does not have keeps nobody waiting, and what waits takes no place.
+                // A lack of the whole node holds up no other pod, and a pod that waits takes no place.
                 taken.add(&asked.without(amounts::PODS));
                 held_up += 1;
             }
@@ -460,7 +460,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, no more is used than there is, and a free node starts whatever fits on it.
+        /// No more is used than there is, and a free node starts every pod that fits on it.
         #[test]
         fn the_node_is_never_overcommitted_and_never_stands_still(
             asked in prop::collection::vec((0_u64..5, 0_u64..5), 1..40),

@@ -9,7 +9,7 @@ use crate::kubelet::leftovers::Leftovers;
 use crate::kubelet::pod::{PodSpec, PodStatus, RestartPolicy};
 
 impl PodRecord {
-    /// The record of a pod with this status and these logs, and whether the pod is over: no container may
+    /// The record of a pod with this status and these logs, and whether the pod is over. Then no container may
     /// start, and only its end is reported. A pod without any started container is treated as new.
     ///
     /// As in Kubernetes, a pod with restart policy `Never` is over once any container has run. A pod with

@@ -80,7 +80,9 @@ pub fn start_mounted(mode: Option<&str>) -> Result<()> {
 
 fn become_process(start: &Start, neighbour: Option<&OwnedFd>) -> std::result::Result<Infallible, StartError> {
     let system = |error| StartError::System(start.name.clone(), error);
-    let directory = start.directory.clone().map_or_else(std::env::current_dir, Ok).map_err(system)?;
+    // A relative path begins in the folder of this process, which the new namespace may change.
+    let directory = start.directory.as_deref().map_or_else(std::env::current_dir, std::path::absolute);
+    let directory = directory.map_err(system)?;
     match (&start.location, neighbour) {
         (Location::Namespace(Namespace::Own(mounts)), _) => namespace::make(mounts)?,
         (Location::Namespace(Namespace::Of(_)), Some(neighbour)) => {

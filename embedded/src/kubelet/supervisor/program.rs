@@ -1,4 +1,4 @@
-//! What the supervisor does.
+//! The work of the supervisor.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Error, Result};
@@ -25,7 +25,7 @@ use crate::kubelet::stragglers::{self, SUPERVISOR_VARIABLE, Thread};
 
 /// Stack of a thread that starts a process and waits for its end, in bytes.
 const STACK: usize = 128 * 1024;
-/// Most processes at once that were asked for, each of which takes a thread. Those whose start hangs count.
+/// Most processes at once that were asked for, each of which takes a thread. A process whose start hangs counts.
 const MAX_PROCESSES: usize = 8192;
 /// Interval at which ended processes are reaped whose own parent ended before them.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ fn outlast_signals() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = runtime.enter();
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
-        // The handler stays, though nobody listens.
+        // The handler stays, though its signals are not read.
         drop(signal(kind)?);
     }
     Ok(())
@@ -354,6 +354,8 @@ mod tests {
         );
         children.start_by(1, move || shell(script));
         let pids = [pid_in(&group), pid_in(&daemon)];
+        // By this the cluster knows that it must look for processes that are left.
+        assert!(Thread::main().children().is_none_or(|orphans| !orphans.is_empty()));
         let script = format!("echo $$ > {}; while :; do sleep 1; done", late.display());
         children.start_by(2, move || {
             thread::sleep(Duration::from_millis(200));

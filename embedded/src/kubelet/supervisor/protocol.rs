@@ -23,7 +23,7 @@ use tokio::net::unix::ReadHalf;
 /// Size of the length before each message, in bytes.
 const LENGTH: usize = 4;
 
-/// What the cluster asks for.
+/// A request of the cluster.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum Request {
     /// Start a process, which leads a process group.
@@ -32,7 +32,7 @@ pub(super) enum Request {
     Signal { id: u64, signal: i32 },
 }
 
-/// What the supervisor reports.
+/// A report of the supervisor.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum Reply {
     /// The process runs.
@@ -109,7 +109,7 @@ pub(in crate::kubelet) struct Exit {
 }
 
 impl Exit {
-    /// The end of a process that nobody could observe: it was killed.
+    /// The end of a process that could not be observed: it was killed.
     pub(in crate::kubelet) const KILLED: Self = Self { code: 137, signal: Some(9) };
 }
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
+use futures::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, ApiResource, ListParams};
@@ -68,7 +68,10 @@ impl NodeFeed {
             loop {
                 let read = read(&client, namespace.as_deref()).await;
                 sender.send_modify(|seen| match read {
-                    Ok(nodes) => *seen = Seen { nodes: Some(Arc::new(nodes)), problem: None },
+                    Ok((nodes, has_more)) => {
+                        let problem = has_more.then(|| format!("nodes: only {PODS} failed pods are counted"));
+                        *seen = Seen { nodes: Some(Arc::new(nodes)), problem };
+                    }
                     Err(error) => {
                         seen.problem = Some(format!("cannot list failed pods: {error}"));
                         seen.nodes.get_or_insert_default();
@@ -99,29 +102,34 @@ impl NodeFeed {
         self.latest.nodes.clone().unwrap_or_default()
     }
 
-    /// Why there is no newer list.
+    /// Why there is no newer list, or not a whole one.
     pub(super) fn problem(&self) -> Option<&str> {
         self.latest.problem.as_deref()
     }
 }
 
-async fn read(client: &Client, namespace: Option<&str>) -> kube::Result<Nodes> {
+async fn read(client: &Client, namespace: Option<&str>) -> kube::Result<(Nodes, bool)> {
     let pod = ApiResource::erase::<Pod>(&());
     let api: Api<PodView> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &pod),
         None => Api::all_with(client.clone(), &pod),
     };
     let params = ListParams::default().fields("status.phase=Failed").labels(CONTROLLER_UID_LABEL);
+    tally(objects(api, &params), PODS).await
+}
+
+/// Counts the first pods by node. Returns also whether there are more than `most`.
+async fn tally(pods: impl Stream<Item = kube::Result<PodView>>, most: usize) -> kube::Result<(Nodes, bool)> {
     let (mut nodes, mut count) = (Nodes::new(), 0);
-    let mut pods = pin!(objects(api, &params));
+    let mut pods = pin!(pods);
     while let Some(pod) = pods.try_next().await? {
+        if count == most {
+            return Ok((nodes, true));
+        }
         record(&mut nodes, &pod);
         count += 1;
-        if count == PODS {
-            break;
-        }
     }
-    Ok(nodes)
+    Ok((nodes, false))
 }
 
 fn record(nodes: &mut Nodes, pod: &PodView) {
@@ -140,17 +148,31 @@ pub(super) mod tests {
     pub(in super::super) fn nodes(pods: &[(&str, &str, i32)]) -> Nodes {
         let mut nodes = Nodes::new();
         for (node, job, code) in pods {
-            let owner =
-                json!({"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true});
-            let end = json!({"exitCode": code, "reason": "Error"});
-            let main = json!({"name": "main", "state": {"terminated": end}});
-            let pod = json!({
-                "metadata": {"name": "p", "ownerReferences": [owner]}, "spec": {"nodeName": node},
-                "status": {"phase": "Failed", "containerStatuses": [main]},
-            });
-            record(&mut nodes, &serde_json::from_value(pod).unwrap());
+            record(&mut nodes, &failed(node, job, *code));
         }
         nodes
+    }
+
+    fn failed(node: &str, job: &str, code: i32) -> PodView {
+        let owner =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": job, "controller": true});
+        let end = json!({"exitCode": code, "reason": "Error"});
+        let main = json!({"name": "main", "state": {"terminated": end}});
+        let pod = json!({
+            "metadata": {"name": "p", "ownerReferences": [owner]}, "spec": {"nodeName": node},
+            "status": {"phase": "Failed", "containerStatuses": [main]},
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_list_that_is_not_read_to_its_end_says_so() {
+        for (most, has_more) in [(2, true), (3, false), (4, false)] {
+            let pods = ["a", "a", "b"].map(|node| Ok(failed(node, "j", 1)));
+            let (nodes, more) = tally(futures::stream::iter(pods), most).await.unwrap();
+            let counted: u64 = nodes.values().map(|node| node.failures.pods).sum();
+            assert_eq!((counted, more), (most.min(3) as u64, has_more), "{most}");
+        }
     }
 
     #[test]

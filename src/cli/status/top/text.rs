@@ -83,7 +83,7 @@ fn slowest(history: &RateHistory, limit: usize) -> Table {
 /// Jobs with failed pods that run, or failed a short time ago: those whose pods fail fastest come first.
 fn failing(history: &RateHistory, limit: usize) -> Table {
     let mut jobs: Vec<&JobReport> = history.latest().into_iter().flat_map(|report| &report.jobs).collect();
-    jobs.retain(|job| job.failed_lately || !job.is_finished() && job.failed > 0);
+    jobs.retain(|job| job.failed_lately() || !job.is_finished() && job.failed > 0);
     jobs.sort_by(|one, other| {
         let rate = |job: &JobReport| history.of_job(job).failed;
         rate(other).total_cmp(&rate(one)).then(other.failed.cmp(&one.failed))

@@ -45,54 +45,27 @@ async fn what_nobody_answers_is_asked_again_within_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
-    let vigil = Vigil::default();
-    let follow = |script: &Arc<Script>, seed| {
-        let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-        let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-        watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, seed)
-    };
-    // Each has withheld an event since the beginning.
-    let mut watches = Vec::new();
-    for seed in 0..64 {
-        let script =
-            Script::of([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))]), open([]), open([])]);
-        watches.push((follow(&script, seed), script));
-    }
-    for (changes, _) in &mut watches {
-        until_shown(changes, "synced").await;
-    }
-    // Another watch, as that of Leases, shows a newer version.
-    vigil.newest().saw(7);
-    let began = Instant::now();
-    for (changes, _) in &mut watches {
-        until_shown(changes, "a").await;
-    }
-    let took = began.elapsed();
-    assert!((20..=22).contains(&took.as_secs()), "all within {took:?}");
-    // Idle watches that are well cost little, however many there are.
-    let requests = |watches: &[(_, Arc<Script>)]| -> usize {
-        watches.iter().map(|(_, script)| script.requests.lock().unwrap().len()).sum()
-    };
-    let before = requests(&watches);
+async fn a_watch_that_is_dead_is_opened_again_and_an_idle_one_costs_little() {
+    let dead = Script::of([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))]), open([])]);
+    let mut changes = watched(&dead);
+    until_shown(&mut changes, "synced").await;
+    let shown = until_shown(&mut changes, "a").await;
+    assert!((20..=21).contains(&shown), "{shown} s");
+    let requests = || dead.requests.lock().unwrap().len();
+    let before = requests();
     sleep(Duration::from_secs(60)).await;
-    let more = requests(&watches) - before;
-    assert!((20..=61).contains(&more), "{more} requests in a minute");
+    assert!((1..=3).contains(&(requests() - before)), "{} requests in a minute", requests() - before);
 }
 
 /// The version of a watch that is opened again and again must not grow too old to resume from.
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_sign_of_death() {
+async fn a_silent_watch_is_opened_briefly_for_a_bookmark() {
     let brief = Scene { lasts: Duration::from_secs(16), ..closed(200, [bookmark(90, false)]) };
     let scenes =
         [open([bookmark(5, true)]), brief, open([]), open([event("ADDED", &pod("a", 99))]), open([])];
     let script = Script::of(scenes);
-    let vigil = Vigil::default();
-    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let mut changes = watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, 7);
+    let mut changes = watched(&script);
     until_shown(&mut changes, "synced").await;
-    vigil.newest().saw(98);
     until_shown(&mut changes, "a").await;
     let requests = script.requests.lock().unwrap().clone();
     let of = |name: &str| -> Vec<String> {
@@ -102,24 +75,6 @@ async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_s
     };
     assert_eq!(of("timeoutSeconds="), ["247", "16", "247", "16"]);
     assert_eq!(of("resourceVersion="), ["5", "90", "90"]);
-    assert!(!vigil.has_suspected(), "what is new was not withheld");
-}
-
-/// Otherwise every watch would be opened again and again, until the versions are where they
-/// were.
-#[tokio::test(start_paused = true)]
-async fn an_event_of_another_history_is_no_sign_of_death() {
-    let vigil = Vigil::default();
-    vigil.newest().saw(1_000);
-    vigil.forget();
-    let script =
-        Script::of([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))]), open([]), open([])]);
-    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let mut changes = watch_together(vigil.clone(), Arc::new(script), selection, decoder, metrics, 7);
-    let shown = until_shown(&mut changes, "a").await;
-    assert!((20..=22).contains(&shown), "after its silence: {shown} s");
-    assert!(!vigil.has_suspected());
 }
 
 /// A proxy may begin with an error and send no more.
@@ -131,7 +86,6 @@ async fn a_refusal_that_never_ends_is_given_up() {
     assert!((15..=16).contains(&listed), "{listed} s");
 }
 
-/// Suspicion is about watches: a list may be slow.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_silent_for_a_while_goes_on() {
     let script = Script::of([
@@ -142,15 +96,7 @@ async fn a_list_that_is_silent_for_a_while_goes_on() {
         },
         open([bookmark(5, true)]),
     ]);
-    let vigil = Vigil::default();
-    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let mut changes = watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, 7);
-    let suspect = async {
-        sleep(Duration::from_secs(5)).await;
-        vigil.suspect();
-    };
-    let (listed, ()) = tokio::join!(until_shown(&mut changes, "synced"), suspect);
+    let listed = until_shown(&mut watched(&script), "synced").await;
     assert!((12..=13).contains(&listed), "not before the list broke: {listed} s");
 }
 

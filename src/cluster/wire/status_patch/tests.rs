@@ -253,6 +253,7 @@ fn statuses() -> impl Strategy<Value = JobStatus> {
                     restarts: 0,
                     running_since: None,
                     results: None,
+                    after_met: None,
                 }
             },
         )

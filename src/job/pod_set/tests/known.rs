@@ -138,7 +138,7 @@ fn the_newest_reading_and_the_request_under_way_are_known() {
         set.set_flight(&"a".into(), flight);
         assert_eq!((set.flight(&"a".into()), set.flight(&"b".into())), (flight, PendingRequest::None));
     }
-    assert_eq!(["a", "b", "c"].map(|uid| set.is_listed(&uid.into())), [true, false, true]);
+    assert_eq!(["a", "b", "c"].map(|uid| set.is_uncounted(&uid.into())), [true, false, true]);
     assert_eq!(["a", "b", "c"].map(|uid| set.holds(&uid.into())), [true, false, false]);
 }
 

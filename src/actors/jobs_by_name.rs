@@ -1,0 +1,352 @@
+//! The Jobs of the cluster by name, for Jobs that wait for the ends of others ([`order`](crate::job::order)).
+//!
+//! A replica watches all Jobs, so it knows those of other shards, and of other controllers, without a request. A Job's actor asks
+//! here before each plan while the Job waits. It is woken when one of its predecessors appears, ends or is gone.
+//!
+//! During a list, Jobs may be shown in any order. So nothing is known until the list is complete.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::inbox::Inbox;
+use super::job_input::JobInput;
+use crate::cluster::wire::ObservedJob;
+use crate::job::job_id::JobId;
+use crate::job::options::Predecessors;
+use crate::job::order::{JobOutcome, OrderLook};
+use crate::job::spec::Job;
+use crate::job::status::ConditionKind;
+use crate::job::uid::Uid;
+
+/// How many names a search for a cycle looks at. A longer cycle waits as well, and is not called one.
+const SEARCHED: usize = 100;
+
+/// The Jobs of the cluster by name. Clones are the same index.
+#[derive(Clone, Debug, Default)]
+pub struct JobsByName(Arc<Mutex<Contents>>);
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// No list is in progress.
+    listed: bool,
+    namespaces: BTreeMap<Arc<str>, Names>,
+}
+
+/// The Jobs of a namespace.
+#[derive(Debug, Default)]
+struct Names {
+    jobs: BTreeMap<Arc<str>, KnownJob>,
+    /// Name -> the Jobs that wait for it.
+    waiting: BTreeMap<Box<str>, BTreeMap<Uid, Inbox<JobInput>>>,
+}
+
+/// A Job as the watch has last shown it.
+#[derive(Debug, PartialEq)]
+struct KnownJob {
+    uid: Uid,
+    outcome: JobOutcome,
+    /// The Jobs that it waits for, unless it has begun.
+    after: Option<Arc<Predecessors>>,
+}
+
+impl KnownJob {
+    /// `manages`: it is this controller's. Others know no order.
+    fn of(seen: &ObservedJob, manages: bool) -> Self {
+        let job = seen.may_have_pods();
+        let outcome = match job.and_then(|job| job.status.finished()).map(|end| end.kind) {
+            Some(ConditionKind::Complete) => JobOutcome::Succeeded,
+            Some(_) => JobOutcome::Failed,
+            None => JobOutcome::Unfinished,
+        };
+        let waits =
+            |job: &&Job| manages && outcome == JobOutcome::Unfinished && job.status.start_time.is_none();
+        let after = job.filter(waits).and_then(|job| job.options.after.clone());
+        Self { uid: seen.uid.clone(), outcome, after }
+    }
+}
+
+impl Names {
+    fn inboxes(&self, name: &str) -> Vec<Inbox<JobInput>> {
+        self.waiting.get(name).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Whether a Job of the name `from` waits for the Job `target`, be it by way of others.
+    fn waits_for(&self, from: &str, target: &str) -> bool {
+        let (mut next, mut seen) = (vec![from], Vec::new());
+        while let Some(name) = next.pop() {
+            if name == target {
+                return true;
+            }
+            if seen.contains(&name) {
+                continue;
+            }
+            seen.push(name);
+            let after = self.jobs.get(name).and_then(|known| known.after.as_ref());
+            next.extend(after.into_iter().flat_map(|after| after.iter()).map(|(name, _)| name));
+            if next.len() + seen.len() > SEARCHED {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+impl JobsByName {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        // A panic while changing leaves the maps whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a Job that the watch shows. `manages`: it is this controller's.
+    pub fn seen(&self, seen: &ObservedJob, manages: bool) {
+        let known = KnownJob::of(seen, manages);
+        let waiting = {
+            let mut contents = self.contents();
+            let names = contents.namespaces.entry(seen.namespace.clone()).or_default();
+            if names.jobs.get(&seen.name) == Some(&known) {
+                return;
+            }
+            names.jobs.insert(seen.name.clone(), known);
+            names.inboxes(&seen.name)
+        };
+        wake(waiting);
+    }
+
+    /// Records that a Job is gone.
+    pub fn gone(&self, job: &JobId) {
+        let waiting = {
+            let mut contents = self.contents();
+            let Some(names) = contents.namespaces.get_mut(job.namespace()) else { return };
+            // Another Job may have its name by now.
+            if names.jobs.get(job.name()).is_none_or(|known| known.uid != *job.uid()) {
+                return;
+            }
+            names.jobs.remove(job.name());
+            let waiting = names.inboxes(job.name());
+            contents.tidy(job.namespace());
+            waiting
+        };
+        wake(waiting);
+    }
+
+    /// A list of all Jobs begins.
+    pub fn listing(&self) {
+        self.contents().listed = false;
+    }
+
+    /// A list of all Jobs is complete.
+    pub fn listed(&self) {
+        let waiting = {
+            let mut contents = self.contents();
+            contents.listed = true;
+            let waiting = contents.namespaces.values().flat_map(|names| names.waiting.values());
+            let waiting: BTreeMap<Uid, Inbox<JobInput>> =
+                waiting.flatten().map(|(uid, inbox)| (uid.clone(), inbox.clone())).collect();
+            waiting.into_values().collect()
+        };
+        wake(waiting);
+    }
+
+    /// Forgets all Jobs.
+    pub fn clear(&self) {
+        let mut contents = self.contents();
+        contents.listed = false;
+        contents.namespaces.values_mut().for_each(|names| names.jobs.clear());
+        contents.namespaces.retain(|_, names| !names.waiting.is_empty());
+    }
+
+    /// Looks at the predecessors of a Job. Before the list of all Jobs is complete, none has ended.
+    pub fn look(&self, job: &Job) -> OrderLook {
+        let Some(after) = job.options.after.as_deref() else { return OrderLook::default() };
+        let contents = self.contents();
+        let names = contents.namespaces.get(&job.namespace);
+        let outcome = |name: &str| match names.filter(|_| contents.listed) {
+            Some(names) => names.jobs.get(name).map(|known| known.outcome),
+            None => Some(JobOutcome::Unfinished),
+        };
+        let waits = |name: &str| names.is_some_and(|names| names.waits_for(name, &job.name));
+        OrderLook::new(after, job.status.after_met.as_deref(), outcome, waits)
+    }
+
+    /// Wakes an actor whenever one of the predecessors of its Job changes, until the answer is dropped.
+    pub fn follow(&self, job: &Job, inbox: &Inbox<JobInput>) -> Option<Followed> {
+        let after = job.options.after.clone()?;
+        let mut contents = self.contents();
+        let names = contents.namespaces.entry(job.namespace.clone()).or_default();
+        for (name, _) in after.iter() {
+            names.waiting.entry(name.into()).or_default().insert(job.uid.clone(), inbox.clone());
+        }
+        drop(contents);
+        Some(Followed { index: self.clone(), job: job.id(), after })
+    }
+}
+
+impl Contents {
+    fn tidy(&mut self, namespace: &str) {
+        if self
+            .namespaces
+            .get(namespace)
+            .is_some_and(|names| names.jobs.is_empty() && names.waiting.is_empty())
+        {
+            self.namespaces.remove(namespace);
+        }
+    }
+}
+
+/// The inboxes are woken without the lock: an actor asks as soon as it is awake.
+fn wake(waiting: Vec<Inbox<JobInput>>) {
+    waiting.into_iter().for_each(|inbox| inbox.push(JobInput::PredecessorChanged));
+}
+
+/// The predecessors that an actor follows.
+#[derive(Debug)]
+pub struct Followed {
+    index: JobsByName,
+    job: JobId,
+    after: Arc<Predecessors>,
+}
+
+impl Followed {
+    /// Whether it is these.
+    pub fn is(&self, after: &Predecessors) -> bool {
+        *self.after == *after
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let mut contents = self.index.contents();
+        let Some(names) = contents.namespaces.get_mut(self.job.namespace()) else { return };
+        for (name, _) in self.after.iter() {
+            if let Some(waiting) = names.waiting.get_mut(name) {
+                waiting.remove(self.job.uid());
+                if waiting.is_empty() {
+                    names.waiting.remove(name);
+                }
+            }
+        }
+        contents.tidy(self.job.namespace());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::actors::test_api::{job, observed_job};
+    use crate::job::order::Hindrance;
+
+    /// A Job after others, with a terminal condition.
+    fn seen(name: &str, uid: &str, after: &str, end: Option<&str>) -> Arc<ObservedJob> {
+        let mut job = job(name, json!({}));
+        job["metadata"]["uid"] = uid.into();
+        if !after.is_empty() {
+            job["metadata"]["annotations"] = json!({"yardmaster.dev/after": after});
+        }
+        if let Some(end) = end {
+            job["status"]["conditions"] = json!([{"type": end, "status": "True"}]);
+        }
+        observed_job(&job)
+    }
+
+    fn found(index: &JobsByName, job: &ObservedJob) -> Option<(Hindrance, String)> {
+        let obstacle = index.look(job.job.as_ref().unwrap()).obstacle?;
+        Some((obstacle.cause, obstacle.job.to_string()))
+    }
+
+    fn index(jobs: &[&Arc<ObservedJob>]) -> JobsByName {
+        let index = JobsByName::default();
+        jobs.iter().for_each(|job| index.seen(job, true));
+        index.listed();
+        index
+    }
+
+    #[test]
+    fn a_job_waits_for_what_the_watch_shows_under_a_name() {
+        let waits = seen("waits", "w", "first, second", None);
+        let index = index(&[&waits]);
+        let missing = |name: &str| Some((Hindrance::Missing, name.to_owned()));
+        assert_eq!(found(&index, &waits), missing("first"));
+        index.seen(&seen("first", "1", "", Some("Complete")), false);
+        assert_eq!(found(&index, &waits), missing("second"));
+        index.seen(&seen("second", "2", "", None), true);
+        assert_eq!(found(&index, &waits), Some((Hindrance::Unfinished, "second".into())));
+        index.seen(&seen("second", "2", "", Some("Failed")), true);
+        assert_eq!(found(&index, &waits), Some((Hindrance::Failed, "second".into())));
+        index.seen(&seen("second", "3", "", Some("Complete")), true);
+        assert_eq!(found(&index, &waits), None, "it was run again, and has succeeded");
+        let id = |uid: &str| JobId::new("n".into(), "second".into(), uid.into());
+        index.gone(&id("2"));
+        assert_eq!(found(&index, &waits), None, "another Job of the name is gone");
+        index.gone(&id("3"));
+        assert_eq!(found(&index, &waits), missing("second"));
+    }
+
+    #[test]
+    fn nothing_is_known_while_a_list_is_in_progress() {
+        let (first, waits) = (seen("first", "1", "", Some("Complete")), seen("waits", "w", "first", None));
+        let index = index(&[&first, &waits]);
+        assert_eq!(found(&index, &waits), None);
+        let unfinished = Some((Hindrance::Unfinished, "first".to_owned()));
+        index.listing();
+        assert_eq!(found(&index, &waits), unfinished);
+        index.listed();
+        assert_eq!(found(&index, &waits), None);
+        index.clear();
+        assert_eq!(found(&index, &waits), unfinished);
+    }
+
+    #[test]
+    fn cycles_are_found_and_their_length_has_a_bound() {
+        for length in [1, 2, 3, 40, 1_000] {
+            let name = |number: usize| format!("job-{}", number % length);
+            let jobs: Vec<_> = (0..length).map(|n| seen(&name(n), &name(n), &name(n + 1), None)).collect();
+            let index = index(&jobs.iter().collect::<Vec<_>>());
+            let cause = if length > SEARCHED { Hindrance::Unfinished } else { Hindrance::Cycle };
+            assert_eq!(found(&index, &jobs[0]), Some((cause, name(1))), "{length}");
+            let outside = seen("outside", "o", "job-0", None);
+            let unfinished = Some((Hindrance::Unfinished, "job-0".to_owned()));
+            assert_eq!(found(&index, &outside), unfinished, "a Job behind a cycle is not in it");
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_begun_waits_for_none() {
+        let (a, mut b) = (seen("a", "a", "b", None), job("b", json!({})));
+        b["metadata"]["annotations"] = json!({"yardmaster.dev/after": "a"});
+        b["status"]["startTime"] = "2026-01-01T00:00:00Z".into();
+        let index = index(&[&a, &observed_job(&b)]);
+        assert_eq!(found(&index, &a), Some((Hindrance::Unfinished, "b".into())));
+    }
+
+    #[test]
+    fn an_actor_is_woken_when_a_predecessor_changes() {
+        let waits = seen("waits", "w", "first", None);
+        let (index, inbox) = (index(&[&waits]), Inbox::default());
+        let woken = || inbox.take().len();
+        let followed = index.follow(waits.job.as_ref().unwrap(), &inbox);
+        let steps: [(&str, Value, usize); 5] = [
+            ("appears", json!({}), 1),
+            ("is the same", json!({}), 0),
+            ("has more pods", json!({"active": 3}), 0),
+            ("ends", json!({"conditions": [{"type": "Complete", "status": "True"}]}), 1),
+            ("still has ended", json!({"conditions": [{"type": "Complete", "status": "True"}]}), 0),
+        ];
+        for (what, status, expected) in steps {
+            let mut first = job("first", json!({}));
+            first["status"] = status;
+            index.seen(&observed_job(&first), true);
+            assert_eq!(woken(), expected, "it {what}");
+        }
+        index.seen(&seen("other", "o", "", None), true);
+        assert_eq!(woken(), 0, "another Job");
+        index.listed();
+        assert_eq!(woken(), 1);
+        drop(followed);
+        index.gone(&JobId::new("n".into(), "first".into(), "first".into()));
+        assert_eq!(woken(), 0, "it follows none any more");
+        assert!(index.contents().namespaces.values().all(|names| names.waiting.is_empty()));
+    }
+}

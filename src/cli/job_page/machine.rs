@@ -1,0 +1,74 @@
+//! The machine of a cluster of one machine: what is in use, and which pods wait for room.
+
+use std::sync::{Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ApiResource, ListParams};
+use procfs::{CpuTime, Current as _, CurrentSI as _, KernelStats, Meminfo};
+use serde_json::{Value, json};
+
+use crate::cli::pod_view::PodView;
+
+/// Most waiting pods that are read.
+const MOST: u32 = 500;
+/// Most that are shown.
+const SHOWN: usize = 20;
+
+/// Remembers the processor time of the last reading: its use is that of the time in between.
+#[derive(Default)]
+pub(super) struct Machine(Mutex<Option<CpuTime>>);
+
+impl Machine {
+    /// The use of the machine now, and the pods that wait. A fact that cannot be read is `null`.
+    pub(super) async fn read(&self, client: &Client) -> Value {
+        let memory = Meminfo::current().ok();
+        json!({
+            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "cpuShare": self.cpu_share(),
+            "memoryBytes": memory.as_ref().map(|memory| memory.mem_total),
+            "memoryUsedBytes": memory.and_then(|memory| Some(memory.mem_total.saturating_sub(memory.mem_available?))),
+            "waiting": waiting(client).await,
+        })
+    }
+
+    /// The share of all processor time since the last reading that was used, from 0 to 1.
+    fn cpu_share(&self) -> Option<f64> {
+        let now = KernelStats::current().ok()?.total;
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = last.replace(now.clone());
+        let (idle, all) = times(&now);
+        let (idle_before, all_before) = before.as_ref().map(times).unwrap_or_default();
+        let passed = all.saturating_sub(all_before);
+        (passed > 0).then(|| 1.0 - idle.saturating_sub(idle_before) as f64 / passed as f64)
+    }
+}
+
+/// Ticks without work, and all.
+fn times(cpu: &CpuTime) -> (u64, u64) {
+    let idle = cpu.idle + cpu.iowait.unwrap_or_default();
+    let busy =
+        cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or_default() + cpu.softirq.unwrap_or_default();
+    (idle, idle + busy + cpu.steal.unwrap_or_default())
+}
+
+/// Pods for which there is no room, and how many there are of those that were read.
+async fn waiting(client: &Client) -> Option<Value> {
+    let api: Api<PodView> = Api::all_with(client.clone(), &ApiResource::erase::<Pod>(&()));
+    let pending = ListParams::default().fields("status.phase=Pending").limit(MOST);
+    let pods = api.list(&pending).await.ok()?.items;
+    let waiting: Vec<_> = pods
+        .iter()
+        .filter_map(|pod| {
+            let (reason, message) = pod.status.as_ref()?.unschedulable()?;
+            Some(json!({
+                "namespace": pod.metadata.namespace,
+                "pod": pod.metadata.name,
+                "reason": reason,
+                "message": message,
+            }))
+        })
+        .collect();
+    let count = waiting.len();
+    Some(json!({"count": count, "pods": waiting.into_iter().take(SHOWN).collect::<Vec<_>>()}))
+}

@@ -1,0 +1,294 @@
+//! The pods of a Job in compact lines of JSON, so that a page can read 100,000 of them piece by piece.
+//!
+//! A line has a batch of pods, field by field. The last line has the explanation of the failures, or a problem.
+
+use std::collections::HashMap;
+
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ApiResource, ListParams};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::refusal;
+use crate::cli::failures::Failures;
+use crate::cli::lists::objects;
+use crate::cli::pod_cause::causes;
+use crate::cli::pod_view::{ContainerState, ContainerStatus, PodView, controller_uid, index};
+use crate::cli::status::explained::explain;
+use crate::job::names::{CONTROLLER_UID_LABEL, INDEX_FAILURE_COUNT};
+
+/// Pods of a line: the page must not stop while it parses one.
+const BATCH: usize = 500;
+/// Most pods that are read.
+const MOST: usize = 100_000;
+/// Most causes and waits that are told apart: authors of pods choose their texts.
+const MOST_CAUSES: usize = 64;
+/// Most letters of one.
+const LONGEST_CAUSE: usize = 160;
+
+/// Phases, by their numbers in a line.
+const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+
+/// The lines about the pods of a Job; they hold this turn until they end.
+pub(super) fn lines(client: &Client, job: Job, turn: OwnedSemaphorePermit) -> BoxStream<'static, String> {
+    let namespace = job.metadata.namespace.clone().unwrap_or_default();
+    let uid = job.metadata.uid.clone().unwrap_or_default();
+    let api: Api<PodView> = Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
+    let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={uid}"));
+    let pods = objects(api, &params).boxed();
+    let reading = PodReading {
+        client: client.clone(),
+        job,
+        uid,
+        namespace,
+        pods,
+        read: 0,
+        failures: Failures::default(),
+        names: PodNames::default(),
+        _turn: turn,
+    };
+    stream::unfold(Some(reading), async |reading| Some(reading?.line().await)).boxed()
+}
+
+/// A list of pods that is being read.
+struct PodReading {
+    client: Client,
+    job: Job,
+    uid: String,
+    namespace: String,
+    pods: BoxStream<'static, kube::Result<PodView>>,
+    read: usize,
+    failures: Failures,
+    names: PodNames,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl PodReading {
+    /// The next line, and the reading unless it was the last one.
+    async fn line(mut self) -> (String, Option<Self>) {
+        let mut columns = Columns::default();
+        while columns.name.len() < BATCH && self.read < MOST {
+            match self.pods.next().await {
+                Some(Ok(pod)) if controller_uid(&pod) == Some(&*self.uid) => {
+                    self.read += 1;
+                    self.failures.record(&pod);
+                    columns.push(&pod, &mut self.names);
+                }
+                // Its author chooses the labels of a pod.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return (line(&json!({"problem": refusal(error).message})), None),
+                None if columns.name.is_empty() => return (self.last(false).await, None),
+                None => break,
+            }
+        }
+        if columns.name.is_empty() {
+            return (self.last(true).await, None);
+        }
+        let line = columns.line(&mut self.names);
+        (line, Some(self))
+    }
+
+    async fn last(mut self, has_more: bool) -> String {
+        self.failures.read_logs(&self.client, &self.namespace).await;
+        line(&json!({"why": explain(&self.job, self.failures), "more": has_more}))
+    }
+}
+
+fn line(value: &impl Serialize) -> String {
+    // Only maps with keys other than texts cannot be written.
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
+
+/// A batch of pods. Times are seconds since 1970, and absent facts are `null`.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Columns {
+    name: Vec<String>,
+    index: Vec<Option<u32>>,
+    /// Number of the try at its index.
+    attempt: Vec<Option<u32>>,
+    /// A place in [`PHASES`].
+    phase: Vec<usize>,
+    created: Vec<Option<i64>>,
+    started: Vec<Option<i64>>,
+    ended: Vec<Option<i64>>,
+    exit: Vec<Option<i32>>,
+    restarts: Vec<u32>,
+    /// A place among the nodes of all lines.
+    node: Vec<Option<usize>>,
+    /// A place among the causes of all lines: why the pod failed, or waits.
+    cause: Vec<Option<usize>>,
+    /// Nodes that earlier lines do not have.
+    nodes: Vec<String>,
+    /// Causes that earlier lines do not have.
+    causes: Vec<String>,
+}
+
+impl Columns {
+    fn push(&mut self, pod: &PodView, names: &mut PodNames) {
+        let status = pod.status.as_ref();
+        let phase = status.map(|status| status.phase.raw()).unwrap_or_default();
+        let containers = || status.into_iter().flat_map(|status| status.containers());
+        let annotations = pod.metadata.annotations.as_ref();
+        let failures = annotations.and_then(|all| all.get(INDEX_FAILURE_COUNT)?.parse::<u32>().ok());
+        let failed = causes(pod);
+        let cause = failed.first().map(|cause| cause.kind.clone()).or_else(|| wait(pod));
+        let is_over = matches!(phase, "Succeeded" | "Failed");
+        self.name.push(pod.metadata.name.clone().unwrap_or_default());
+        self.index.push(index(pod));
+        self.attempt.push(failures.map(|failures| failures.saturating_add(1)));
+        self.phase.push(PHASES.iter().position(|name| *name == phase).unwrap_or_default());
+        self.created.push(pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()));
+        self.started.push(containers().filter_map(started_at).min().map(Timestamp::as_second));
+        let ended = containers().filter_map(ContainerStatus::ended_at).max().filter(|_| is_over);
+        self.ended.push(ended.map(Timestamp::as_second));
+        self.exit.push(failed.iter().find_map(|cause| cause.exit_code));
+        self.restarts
+            .push(containers().map(|container| container.restart_count).fold(0, u32::saturating_add));
+        self.node.push(pod.spec.node_name.as_ref().map(|node| names.nodes.place(node.raw())));
+        self.cause.push(cause.and_then(|cause| names.cause(&cause)));
+    }
+
+    fn line(mut self, names: &mut PodNames) -> String {
+        (self.nodes, self.causes) = (names.nodes.take_new(), names.causes.take_new());
+        line(&self)
+    }
+}
+
+/// When the first run of a container began, as far as its status says.
+fn started_at(container: &ContainerStatus) -> Option<Timestamp> {
+    let states = container.last_state.values().chain(container.state.values());
+    states.filter_map(|state: &ContainerState| state.started_at.as_ref()?.parse().ok()).min()
+}
+
+/// Why a pod does not run yet.
+fn wait(pod: &PodView) -> Option<String> {
+    let status =
+        pod.status.as_ref().filter(|status| !matches!(status.phase.raw(), "Succeeded" | "Failed"))?;
+    if let Some((reason, message)) = status.unschedulable() {
+        return Some(format!("{}: {}", reason.raw(), message.raw()));
+    }
+    let waits = status.containers().filter_map(|container| container.state.get("waiting")?.reason.as_ref());
+    waits.map(|reason| reason.raw().to_owned()).next()
+}
+
+/// The texts that lines name by their places.
+#[derive(Default)]
+struct PodNames {
+    nodes: NamePlaces,
+    causes: NamePlaces,
+}
+
+impl PodNames {
+    /// The place of a cause; `None` for those beyond the bound.
+    fn cause(&mut self, cause: &str) -> Option<usize> {
+        let cause: String = cause.chars().take(LONGEST_CAUSE).collect();
+        let is_known = self.causes.places.contains_key(&cause);
+        (is_known || self.causes.places.len() < MOST_CAUSES).then(|| self.causes.place(&cause))
+    }
+}
+
+#[derive(Default)]
+struct NamePlaces {
+    places: HashMap<String, usize>,
+    new: Vec<String>,
+}
+
+impl NamePlaces {
+    fn place(&mut self, name: &str) -> usize {
+        if let Some(place) = self.places.get(name) {
+            return *place;
+        }
+        let place = self.places.len();
+        self.places.insert(name.to_owned(), place);
+        self.new.push(name.to_owned());
+        place
+    }
+
+    fn take_new(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::Value;
+
+    use super::*;
+
+    fn pod(name: &str, index: u32, node: &str, status: Value) -> PodView {
+        let annotations =
+            json!({"batch.kubernetes.io/job-completion-index": index.to_string(), INDEX_FAILURE_COUNT: "1"});
+        let created = "2026-01-01T00:00:00Z";
+        let metadata = json!({"name": name, "annotations": annotations, "creationTimestamp": created});
+        let pod = json!({"metadata": metadata, "spec": {"nodeName": node}, "status": status});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    fn killed(code: i32) -> Value {
+        let (from, to) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:11Z");
+        let end = json!({"exitCode": code, "reason": "OOMKilled", "startedAt": from, "finishedAt": to});
+        json!({"phase": "Failed", "containerStatuses": [{"name": "main", "restartCount": 2, "state": {"terminated": end}}]})
+    }
+
+    #[test]
+    fn a_line_has_the_facts_of_its_pods_and_only_new_names() {
+        let mut names = PodNames::default();
+        let line = |pods: &[PodView], names: &mut PodNames| {
+            let mut columns = Columns::default();
+            pods.iter().for_each(|pod| columns.push(pod, names));
+            serde_json::from_str::<Value>(&columns.line(names)).unwrap()
+        };
+        let first = line(&[pod("a", 7, "n1", killed(137)), pod("b", 8, "n1", json!({}))], &mut names);
+        let begin = 1_767_225_600;
+        for (field, expected) in [
+            ("name", json!(["a", "b"])),
+            ("index", json!([7, 8])),
+            ("attempt", json!([2, 2])),
+            ("phase", json!([3, 0])),
+            ("created", json!([begin, begin])),
+            ("started", json!([begin + 1, null])),
+            ("ended", json!([begin + 11, null])),
+            ("exit", json!([137, null])),
+            ("restarts", json!([2, 0])),
+            ("node", json!([0, 0])),
+            ("cause", json!([0, null])),
+            ("nodes", json!(["n1"])),
+            ("causes", json!(["container main: exit code 137 (OOMKilled)"])),
+        ] {
+            assert_eq!(first[field], expected, "{field}");
+        }
+        let second = line(&[pod("c", 9, "n2", killed(137))], &mut names);
+        assert_eq!((&second["node"], &second["nodes"]), (&json!([1]), &json!(["n2"])));
+        assert_eq!((&second["cause"], &second["causes"]), (&json!([0]), &json!([])));
+    }
+
+    #[test]
+    fn a_pod_that_waits_says_why() {
+        let full = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"});
+        let pulls = json!({"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}});
+        for (status, expected) in [
+            (json!({"phase": "Pending", "conditions": [full]}), Some("Unschedulable: no room")),
+            (json!({"phase": "Pending", "containerStatuses": [pulls]}), Some("ImagePullBackOff")),
+            (json!({"phase": "Running"}), None),
+        ] {
+            assert_eq!(wait(&pod("p", 0, "n", status)).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn authors_of_pods_cannot_fill_the_memory_by_causes() {
+        let mut names = PodNames::default();
+        for number in 0..1_000 {
+            names.cause(&format!("{number}{}", "x".repeat(10_000)));
+        }
+        assert_eq!(names.causes.places.len(), MOST_CAUSES);
+        assert!(names.causes.places.keys().all(|cause| cause.len() <= LONGEST_CAUSE));
+    }
+}

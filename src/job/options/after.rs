@@ -1,0 +1,73 @@
+//! `after` and `after-any`: the Jobs that have to end before. The rule is in [`order`](crate::job::order).
+
+use std::sync::Arc;
+
+use super::form::{Form, JOB_NAMES};
+use super::{JobOption, JobOptions, Options};
+
+/// The names of the Jobs of the namespace that a Job is after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Predecessors {
+    /// Those that have to succeed.
+    pub succeeded: Box<[Box<str>]>,
+    /// Those that have to finish.
+    pub finished: Box<[Box<str>]>,
+}
+
+impl Predecessors {
+    /// All names, and whether success is required.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, bool)> {
+        let succeeded = self.succeeded.iter().map(|name| (&**name, true));
+        succeeded.chain(self.finished.iter().map(|name| (&**name, false)))
+    }
+
+    /// The memory that they take, about.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.iter().map(|(name, _)| size_of::<Box<str>>() + name.len()).sum::<usize>()
+    }
+}
+
+fn predecessors(options: &mut Options) -> &mut Predecessors {
+    Arc::make_mut(options.after.get_or_insert_default())
+}
+
+impl JobOptions {
+    /// Drops the predecessors, of a Job that waits for none any more.
+    pub fn drop_predecessors(&mut self) {
+        if self.after.is_some() {
+            self.after = None;
+        }
+    }
+}
+
+/// `yardmaster.dev/after`.
+pub(super) struct After;
+
+impl JobOption for After {
+    const NAME: &'static str = "after";
+    type Value = Box<[Box<str>]>;
+    const FORM: Form<Self::Value> = JOB_NAMES;
+    const EFFECT: &'static str =
+        "the Job creates no pods until these Jobs of its namespace have succeeded. See [Order](#order)";
+    const WITHOUT: &'static str = "it waits for no other Job";
+
+    fn set(options: &mut Options, names: Self::Value) {
+        predecessors(options).succeeded = names;
+    }
+}
+
+/// `yardmaster.dev/after-any`.
+pub(super) struct AfterAny;
+
+impl JobOption for AfterAny {
+    const NAME: &'static str = "after-any";
+    type Value = Box<[Box<str>]>;
+    const FORM: Form<Self::Value> = JOB_NAMES;
+    const EFFECT: &'static str =
+        "the Job creates no pods until these Jobs of its namespace have succeeded or failed";
+    const WITHOUT: &'static str = "it waits for no other Job";
+
+    fn set(options: &mut Options, names: Self::Value) {
+        predecessors(options).finished = names;
+    }
+}

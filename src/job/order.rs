@@ -1,0 +1,227 @@
+//! `yardmaster.dev/after` and `after-any`: a Job that has not begun waits for the ends of other Jobs of its namespace.
+//!
+//! A predecessor that has ended as wanted may be gone when the last one ends. So while the Job waits for others, an annotation that
+//! is written with its status names those that have: every owner of the Job decides alike. A Job that has begun waits no more,
+//! whatever becomes of its predecessors: its status and its pods show the beginning.
+//!
+//! As with `afterok` of Slurm, a Job whose predecessor has failed stays, and says so. Its users may run the predecessor again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::options::Predecessors;
+use super::plan::{JobEvent, Plan, Wait};
+use super::saturating::end_of_wait;
+use super::state::JobState;
+use super::verdict;
+use crate::mutants::{Mutant, is};
+
+/// How long an obstacle lasts before an Event reports it: Jobs that are created together come in any order.
+const LASTS: Duration = Duration::from_secs(10);
+
+/// The outcome of a Job that another one may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// It has not ended.
+    Unfinished,
+    /// It is complete.
+    Succeeded,
+    /// It has failed.
+    Failed,
+}
+
+/// Why a predecessor holds a Job up. The greater one is shown: it needs somebody to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hindrance {
+    /// It has not ended.
+    Unfinished,
+    /// There is no Job of this name.
+    Missing,
+    /// It waits for this Job itself.
+    Cycle,
+    /// It has failed, and has to succeed.
+    Failed,
+}
+
+/// A predecessor that holds a Job up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Why.
+    pub cause: Hindrance,
+    /// Its name.
+    pub job: Arc<str>,
+}
+
+impl Hindrance {
+    /// The reason in one word, for display.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unfinished => "AfterUnfinished",
+            Self::Missing => "AfterMissing",
+            Self::Cycle => "AfterCycle",
+            Self::Failed => "AfterFailed",
+        }
+    }
+
+    /// The reason in a sentence about any Job.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Unfinished => "A Job that this one is after has not ended",
+            Self::Missing => "A Job that this one is after does not exist",
+            Self::Cycle => "A Job that this one is after waits for this Job",
+            Self::Failed => "A Job that this one is after has failed",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.cause {
+            Hindrance::Unfinished => "has not ended",
+            Hindrance::Missing => "does not exist",
+            Hindrance::Cycle => "waits for this Job",
+            Hindrance::Failed => "has failed, and has to succeed",
+        };
+        write!(f, "Job {} {why}", self.job)
+    }
+}
+
+/// A look at the predecessors of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrderLook {
+    /// The one that holds the Job up; `None`: it may begin.
+    pub obstacle: Option<Obstacle>,
+    /// Those that have ended as wanted, now or before: their names in order, separated by commas.
+    pub met: Option<Arc<str>>,
+}
+
+impl OrderLook {
+    /// Looks at the predecessors `after` of a Job, of which its status names `met`. `outcome` is that of a Job by its name, `None` if
+    /// it does not exist. `waits_for_it`: whether a Job of this name waits for the asking one.
+    pub fn new(
+        after: &Predecessors,
+        met: Option<&str>,
+        outcome: impl Fn(&str) -> Option<JobOutcome>,
+        waits_for_it: impl Fn(&str) -> bool,
+    ) -> Self {
+        let was_met = |name: &str| met.is_some_and(|met| met.split(',').any(|met| met == name));
+        let cause = |name: &str, must_succeed: bool| match outcome(name) {
+            _ if was_met(name) => None,
+            None if is(Mutant::MissingTakenForEnded) => None,
+            None => Some(Hindrance::Missing),
+            Some(JobOutcome::Unfinished) if waits_for_it(name) => Some(Hindrance::Cycle),
+            Some(JobOutcome::Unfinished) => Some(Hindrance::Unfinished),
+            Some(JobOutcome::Failed) if must_succeed && !is(Mutant::FailureTakenForSuccess) => {
+                Some(Hindrance::Failed)
+            }
+            Some(JobOutcome::Failed | JobOutcome::Succeeded) => None,
+        };
+        let mut worst: Option<(Hindrance, &str)> = None;
+        // A name may be in both lists.
+        let mut all_met = BTreeMap::<&str, bool>::new();
+        for (name, must_succeed) in after.iter() {
+            let cause = cause(name, must_succeed);
+            *all_met.entry(name).or_insert(true) &= cause.is_none();
+            // Of equal ones the first.
+            if let Some(cause) = cause.filter(|cause| worst.is_none_or(|(worst, _)| *cause > worst)) {
+                worst = Some((cause, name));
+            }
+        }
+        let met: Vec<&str> = all_met.into_iter().filter(|(_, met)| *met).map(|(name, _)| name).collect();
+        Self {
+            obstacle: worst.map(|(cause, job)| Obstacle { cause, job: job.into() }),
+            met: (!met.is_empty()).then(|| met.join(",").into()),
+        }
+    }
+}
+
+/// The obstacle that the last plan has found.
+#[derive(Clone, Debug)]
+pub(super) struct Hindered {
+    by: Obstacle,
+    since: Timestamp,
+    /// An Event has reported it.
+    told: bool,
+}
+
+impl JobState {
+    /// Whether the Job is after others and has not begun: its predecessors have to be looked at before the next plan.
+    pub fn awaits_order(&self) -> bool {
+        let (job, status) = (&self.job, &self.job.status);
+        job.options.after.is_some()
+            && !self.gone
+            && job.may_create_pods()
+            && verdict::announced(status).is_none()
+            && !self.has_begun()
+    }
+
+    /// Whether pods were created for the Job, or its start is written.
+    fn has_begun(&self) -> bool {
+        let status = &self.job.status;
+        status.start_time.is_some()
+            || status.succeeded > 0
+            || status.failed > 0
+            || status.names_used > 0
+            || status.uncounted.as_ref().is_some_and(|listed| !listed.is_empty())
+            || !self.pods.is_empty()
+            || self.pods.pending_creates() + self.adoptions_in_flight > 0
+    }
+
+    /// Applies a look at the predecessors.
+    pub fn order_seen(&mut self, look: OrderLook) {
+        self.order = Some(look);
+    }
+
+    /// Whether nothing is done for the Job until others have ended. Before the first look nothing is known.
+    pub(super) fn is_held_by_order(&self) -> bool {
+        self.order.as_ref().is_none_or(|look| look.obstacle.is_some()) && self.awaits_order()
+    }
+
+    /// The predecessors that have ended as wanted, as a status is to name them.
+    pub(super) fn predecessors_met(&self) -> Option<&Arc<str>> {
+        self.order.as_ref()?.met.as_ref()
+    }
+
+    /// Whether the Job goes on to wait, and the status does not name all predecessors that have ended as wanted.
+    pub(super) fn has_met_more(&self) -> bool {
+        let met = self.predecessors_met();
+        met.is_some() && met != self.job.status.after_met.as_ref() && self.is_held_by_order()
+    }
+
+    /// Records the obstacle that a plan has found.
+    pub(super) fn note_obstacle(&mut self, plan: &Plan, now: Timestamp) {
+        let Some(Wait::After(by)) = &plan.waiting else {
+            self.hindered = None;
+            return;
+        };
+        let known = self.hindered.take().filter(|known| known.by == *by);
+        let Hindered { since, told, .. } =
+            known.unwrap_or(Hindered { by: by.clone(), since: now, told: false });
+        let told = told || plan.events.iter().any(|event| *event.reason == *by.cause.reason());
+        self.hindered = Some(Hindered { by: by.clone(), since, told });
+    }
+}
+
+/// Adds the wait for the predecessors to the plan, and the Event about an obstacle that lasts.
+pub(super) fn wait(state: &JobState, now: Timestamp, plan: &mut Plan) {
+    let first = || {
+        let name = state.job.options.after.iter().flat_map(|after| after.iter()).next();
+        name.map(|(name, _)| Obstacle { cause: Hindrance::Unfinished, job: name.into() })
+    };
+    let seen = state.order.as_ref().and_then(|look| look.obstacle.clone());
+    let Some(obstacle) = seen.or_else(first) else { return };
+    let known = state.hindered.as_ref().filter(|known| known.by == obstacle);
+    if obstacle.cause > Hindrance::Unfinished && !known.is_some_and(|known| known.told) {
+        let at = end_of_wait(known.map_or(now, |known| known.since), LASTS, now);
+        if at > now {
+            plan.wake(at);
+        } else {
+            plan.events.push(JobEvent::warning(obstacle.cause.reason(), obstacle.to_string()));
+        }
+    }
+    plan.waiting = Some(Wait::After(obstacle));
+}
