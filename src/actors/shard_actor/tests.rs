@@ -27,13 +27,17 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::*;
+use crate::actors::pod_watch::Pods;
+use crate::actors::protocol::JobReport;
 use crate::actors::subscription::SubscriptionId;
 use crate::actors::test_api::{
     TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, replica_with, run,
 };
 use crate::cluster::boot_clock::AwakeClock;
+use crate::cluster::watch::Change;
 use crate::cluster::wire::Unreadable;
 use crate::job::names::BUILT_IN_CONTROLLER;
+use actix::Handler;
 
 /// Time in which everything happens that does not wait for something.
 const SOON: Duration = Duration::from_millis(500);

@@ -4,7 +4,6 @@
 use super::story::{Net, Story};
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Claim, Holder};
-use crate::sharding::lifecycle::ShardState;
 
 const NOTHING: [&str; 0] = [];
 
