@@ -144,7 +144,9 @@ pub(super) fn check(
     }
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
         // Each of several owners knows only the failed pods that it has counted.
-        let too_many = || too_many_kept(plan, ledger, uid, job).filter(|_| !plan.settings.all_own_all);
+        let kinds = || [LimitedPods::Failed, LimitedPods::Finished].into_iter();
+        let too_many = || kinds().find_map(|which| too_many_kept(plan, ledger, uid, job, which));
+        let too_many = || too_many().filter(|_| !plan.settings.all_own_all);
         let broken = is_ours(plan, job).then(|| too_many().or_else(|| spared(plan, ledger, uid, job)));
         if let Some(broken) = broken.flatten() {
             return Some(broken);
@@ -183,22 +185,40 @@ fn runs_again(pod: &PodFacts) -> bool {
     pod.end.is_some() && phase != "Succeeded" && phase != "Failed"
 }
 
-/// Checks that a Job keeps no more failed pods than its limit. Pods without a valid shard label do not count:
+/// The pods whose number a Job limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LimitedPods {
+    Failed,
+    Finished,
+}
+
+/// Checks that a Job keeps no more of these pods than its limit. Pods without a valid shard label do not count:
 /// replicas look for them only when they claim a shard.
-fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
-    let limit = job.object["metadata"]["annotations"]["yardmaster.dev/failed-pods-limit"].as_str()?;
+fn too_many_kept(
+    plan: &Plan,
+    ledger: &Ledger,
+    uid: &str,
+    job: &JobFacts,
+    which: LimitedPods,
+) -> Option<(Promise, String)> {
+    let option = match which {
+        LimitedPods::Failed => "yardmaster.dev/failed-pods-limit",
+        LimitedPods::Finished => "yardmaster.dev/max-finished-pods",
+    };
+    let limit = job.object["metadata"]["annotations"].get(option)?.as_str()?;
     let limit: usize = limit.parse().ok()?;
     // A pod that loses its finalizer while it runs counts only if the failure of its Job was announced before.
     let failing = job.announced.filter(|_| job.has_failed());
     let counts =
         |pod: &PodFacts| pod.disowned.is_none_or(|at| failing.is_some_and(|announced| announced <= at));
     let is_kept = |pod: &&PodFacts| {
-        let failed = pod.end.is_some_and(|end| !end.succeeded && end.clean);
+        let is_one =
+            pod.end.is_some_and(|end| end.clean && (which == LimitedPods::Finished || !end.succeeded));
         let shown = pod
             .shard_label()
             .and_then(|label| label.parse().ok())
             .is_some_and(|shard: u32| shard < plan.settings.shards);
-        failed
+        is_one
             && pod.exists()
             && pod.deleted.is_none()
             && !pod.is_tracked()
@@ -207,7 +227,8 @@ fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Opt
             && counts(pod)
     };
     let kept = ledger.pods_of(uid).filter(is_kept).count();
-    (kept > limit).then(|| (Promise::Kept, format!("{} keeps {kept} failed pods of {limit}", job.name().1)))
+    (kept > limit)
+        .then(|| (Promise::Kept, format!("{} keeps {kept} pods of {limit}: {which:?}", job.name().1)))
 }
 
 /// A Job that is complete although one of its pods had to let it fail, well before.
