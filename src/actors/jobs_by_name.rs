@@ -13,7 +13,7 @@ use super::job_input::JobInput;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::options::Predecessors;
-use crate::job::order::{JobOutcome, OrderLook};
+use crate::job::predecessors::{JobOutcome, OrderLook};
 use crate::job::spec::Job;
 use crate::job::status::ConditionKind;
 use crate::job::uid::Uid;

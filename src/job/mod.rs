@@ -28,7 +28,7 @@
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: pods that do not start, or run for too long, count as failed | [`pod_deadlines`] | annotations `yardmaster.dev/*-deadline` |
 //! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
-//! | ours: a Job begins after others have ended | [`order`] | annotations `yardmaster.dev/after`, `after-any` |
+//! | ours: a Job begins after others have ended | [`order`], [`predecessors`] | annotations `yardmaster.dev/after`, `after-any` |
 //! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
 //! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
@@ -66,6 +66,7 @@ pub mod pod_failure_policy;
 pub mod pod_name;
 pub mod pod_retries;
 pub mod pod_set;
+pub mod predecessors;
 pub mod protobuf;
 pub mod reconcile;
 pub mod restart;

@@ -117,7 +117,8 @@ pub const JOB_NAMES: Form<Box<[Box<str>]>> = Form {
     pattern: "^ *[a-z0-9]([-a-z0-9.]*[a-z0-9])? *(, *[a-z0-9]([-a-z0-9.]*[a-z0-9])? *){0,19}$",
     longest: 1_280,
     parse: |text| {
-        let names: Option<Box<_>> = text.split(',').map(|name| job_name(name.trim_matches(' '))).collect();
+        let names: Option<Box<[Box<str>]>> =
+            text.split(',').map(|name| job_name(name.trim_matches(' '))).collect();
         names.filter(|names| names.len() <= 20)
     },
 };
