@@ -1,7 +1,7 @@
 //! `yardmaster.dev/after` and `after-any`: a Job that has not begun waits for the ends of other Jobs of its namespace.
 //!
-//! A predecessor that has ended as wanted may be gone when the last one ends. So while the Job waits for others, an annotation that
-//! is written with its status names those that have: every owner of the Job decides alike. A Job that has begun waits no more,
+//! A predecessor that has ended as wanted may be gone when the last one ends. So while the Job waits, an annotation names the
+//! predecessors that have ended. It is written with the status, so every owner of the Job decides alike. A Job that has begun waits no more,
 //! whatever becomes of its predecessors: its status and its pods show the beginning.
 //!
 //! As with `afterok` of Slurm, a Job whose predecessor has failed stays, and says so. Its users may run the predecessor again.

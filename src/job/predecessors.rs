@@ -81,7 +81,7 @@ impl fmt::Display for Obstacle {
 pub struct OrderLook {
     /// The one that holds the Job up; `None`: it may begin.
     pub obstacle: Option<Obstacle>,
-    /// Those that have ended as wanted, now or before: their names in order, separated by commas.
+    /// The Jobs that have ended as wanted, now or before: their names in order, separated by commas.
     pub met: Option<Arc<str>>,
 }
 
