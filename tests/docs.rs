@@ -19,8 +19,8 @@ use nix::sys::signal::Signal;
 use regex::Regex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use yardmaster::job::order::{Hindrance, Obstacle};
 use yardmaster::job::plan::Wait;
+use yardmaster::job::predecessors::{Hindrance, Obstacle};
 
 use crate::binary::{Background, until, yardmaster};
 use crate::markdown::{Block, Page};

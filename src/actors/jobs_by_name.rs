@@ -13,7 +13,7 @@ use super::job_input::JobInput;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::options::Predecessors;
-use crate::job::order::{JobOutcome, OrderLook};
+use crate::job::predecessors::{JobOutcome, OrderLook};
 use crate::job::spec::Job;
 use crate::job::status::ConditionKind;
 use crate::job::uid::Uid;
@@ -23,18 +23,18 @@ const SEARCHED: usize = 100;
 
 /// The Jobs of the cluster by name. Clones are the same index.
 #[derive(Clone, Debug, Default)]
-pub struct JobsByName(Arc<Mutex<Contents>>);
+pub struct JobsByName(Arc<Mutex<NamespaceIndex>>);
 
 #[derive(Debug, Default)]
-struct Contents {
+struct NamespaceIndex {
     /// No list is in progress.
     listed: bool,
-    namespaces: BTreeMap<Arc<str>, Names>,
+    namespaces: BTreeMap<Arc<str>, NamespaceJobs>,
 }
 
 /// The Jobs of a namespace.
 #[derive(Debug, Default)]
-struct Names {
+struct NamespaceJobs {
     jobs: BTreeMap<Arc<str>, KnownJob>,
     /// Name -> the Jobs that wait for it.
     waiting: BTreeMap<Box<str>, BTreeMap<Uid, Inbox<JobInput>>>,
@@ -65,7 +65,7 @@ impl KnownJob {
     }
 }
 
-impl Names {
+impl NamespaceJobs {
     fn inboxes(&self, name: &str) -> Vec<Inbox<JobInput>> {
         self.waiting.get(name).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
@@ -92,7 +92,7 @@ impl Names {
 }
 
 impl JobsByName {
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn contents(&self) -> MutexGuard<'_, NamespaceIndex> {
         // A panic while changing leaves the maps whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +181,7 @@ impl JobsByName {
     }
 }
 
-impl Contents {
+impl NamespaceIndex {
     fn tidy(&mut self, namespace: &str) {
         if self
             .namespaces

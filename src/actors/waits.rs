@@ -113,7 +113,7 @@ impl Waits {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::job::order::{Hindrance, Obstacle};
+    use crate::job::predecessors::{Hindrance, Obstacle};
     use crate::job::spec::Completion;
     use crate::job::tests::fixture::{at, job};
 

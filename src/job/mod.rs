@@ -30,7 +30,7 @@
 //! | ours: pods of lost nodes count as failed | [`lost_nodes`] | annotation `yardmaster.dev/lost-node-timeout` |
 //! | ours: how each index has ended | [`index_results`], [`counting`] | annotation `yardmaster.dev/index-results` |
 //! | ours: all pods of a Job are replaced together | [`restart`] | annotations `yardmaster.dev/restart-together`, ... |
-//! | ours: a Job begins after others have ended | [`order`] | annotations `yardmaster.dev/after`, `after-any` |
+//! | ours: a Job begins after others have ended | [`order`], [`predecessors`] | annotations `yardmaster.dev/after`, `after-any` |
 //! | ours: a condition says why a Job waits | [`waiting_condition`] | annotation `yardmaster.dev/waiting-condition` |
 //! | ours: what a pod learns of those before it | [`lineage`], [`pod_set`] (`lineages`) | annotations `yardmaster.dev/retry-*`, `oom-*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
@@ -70,6 +70,7 @@ pub mod pod_failure_policy;
 pub mod pod_name;
 pub mod pod_retries;
 pub mod pod_set;
+pub mod predecessors;
 pub mod protobuf;
 pub mod reconcile;
 pub mod restart;

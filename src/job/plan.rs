@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::order::Obstacle;
 use super::pod::{BackoffRecord, NewPod, Pod, PodRef};
+use super::predecessors::Obstacle;
 use super::status::JobStatus;
 use crate::mutants::{Mutant, is};
 

@@ -12,7 +12,7 @@ use super::hold::Hold;
 use super::view::{JobView, Outcome};
 use crate::cli::pod_view::{PodView, controller_uid};
 use crate::job::options::Predecessors;
-use crate::job::order::{JobOutcome, Obstacle, OrderLook};
+use crate::job::predecessors::{JobOutcome, Obstacle, OrderLook};
 
 /// The largest difference of two clocks that agree: two times of the API are rounded.
 const AGREEMENT: Duration = Duration::from_secs(2);

@@ -18,14 +18,14 @@ use crate::job::options::{JobOptions, Predecessors};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct JobView {
-    metadata: Metadata,
+    metadata: JobMetadata,
     spec: JobSpec,
     status: JobStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Metadata {
+struct JobMetadata {
     annotations: BTreeMap<String, Untrusted>,
 }
 

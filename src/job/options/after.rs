@@ -8,9 +8,9 @@ use super::{JobOption, JobOptions, Options};
 /// The names of the Jobs of the namespace that a Job is after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predecessors {
-    /// Those that have to succeed.
+    /// The Jobs that have to succeed.
     pub succeeded: Box<[Box<str>]>,
-    /// Those that have to finish.
+    /// The Jobs that have to finish, with success or not.
     pub finished: Box<[Box<str>]>,
 }
 

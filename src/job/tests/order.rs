@@ -2,8 +2,8 @@
 
 use super::fixture::{at, job, running, state, with};
 use crate::job::options::{JobOptions, Predecessors};
-use crate::job::order::{Hindrance, JobOutcome, Obstacle, OrderLook};
 use crate::job::plan::{Plan, Wait};
+use crate::job::predecessors::{Hindrance, JobOutcome, Obstacle, OrderLook};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::JobState;

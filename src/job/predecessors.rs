@@ -1,0 +1,135 @@
+//! The predecessors of a Job, and what is known of them. The rules are in [`order`](super::order).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::options::Predecessors;
+use crate::mutants::{Mutant, is};
+
+/// The outcome of a Job that another one may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobOutcome {
+    /// It has not ended.
+    Unfinished,
+    /// It is complete.
+    Succeeded,
+    /// It has failed.
+    Failed,
+}
+
+/// Why a predecessor holds a Job up. The greater one is shown: it needs somebody to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hindrance {
+    /// It has not ended.
+    Unfinished,
+    /// There is no Job of this name.
+    Missing,
+    /// It waits for this Job itself.
+    Cycle,
+    /// It has failed, and has to succeed.
+    Failed,
+}
+
+/// A predecessor that holds a Job up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Why.
+    pub cause: Hindrance,
+    /// Its name.
+    pub job: Arc<str>,
+}
+
+impl Hindrance {
+    /// The reason in one word, for display.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unfinished => "AfterUnfinished",
+            Self::Missing => "AfterMissing",
+            Self::Cycle => "AfterCycle",
+            Self::Failed => "AfterFailed",
+        }
+    }
+
+    /// The reason in a sentence about any Job.
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::Unfinished => "A Job that this one is after has not ended",
+            Self::Missing => "A Job that this one is after does not exist",
+            Self::Cycle => "A Job that this one is after waits for this Job",
+            Self::Failed => "A Job that this one is after has failed",
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.cause {
+            Hindrance::Unfinished => "has not ended",
+            Hindrance::Missing => "does not exist",
+            Hindrance::Cycle => "waits for this Job",
+            Hindrance::Failed => "has failed, and has to succeed",
+        };
+        write!(f, "Job {} {why}", self.job)
+    }
+}
+
+/// A look at the predecessors of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrderLook {
+    /// The one that holds the Job up; `None`: it may begin.
+    pub obstacle: Option<Obstacle>,
+    /// The Jobs that have ended as wanted, now or before: their names in order, separated by commas.
+    pub met: Option<Arc<str>>,
+}
+
+impl OrderLook {
+    /// Looks at the predecessors `after` of a Job, of which its status names `met`. `outcome` is that of a Job by its name, `None` if
+    /// it does not exist. `waits_for_it`: whether a Job of this name waits for the asking one.
+    pub fn new(
+        after: &Predecessors,
+        met: Option<&str>,
+        outcome: impl Fn(&str) -> Option<JobOutcome>,
+        waits_for_it: impl Fn(&str) -> bool,
+    ) -> Self {
+        let was_met = |name: &str| met.is_some_and(|met| met.split(',').any(|met| met == name));
+        let cause = |name: &str, must_succeed: bool| match outcome(name) {
+            _ if was_met(name) => None,
+            None if is(Mutant::MissingTakenForEnded) => None,
+            None => Some(Hindrance::Missing),
+            Some(JobOutcome::Unfinished) if waits_for_it(name) => Some(Hindrance::Cycle),
+            Some(JobOutcome::Unfinished) => Some(Hindrance::Unfinished),
+            Some(JobOutcome::Failed) if must_succeed && !is(Mutant::FailureTakenForSuccess) => {
+                Some(Hindrance::Failed)
+            }
+            Some(JobOutcome::Failed | JobOutcome::Succeeded) => None,
+        };
+        let mut worst: Option<(Hindrance, &str)> = None;
+        // A name may be in both lists.
+        let mut all_met = BTreeMap::<&str, bool>::new();
+        for (name, must_succeed) in after.iter() {
+            let cause = cause(name, must_succeed);
+            *all_met.entry(name).or_insert(true) &= cause.is_none();
+            // Of equal ones the first.
+            if let Some(cause) = cause.filter(|cause| worst.is_none_or(|(worst, _)| *cause > worst)) {
+                worst = Some((cause, name));
+            }
+        }
+        let met: Vec<&str> = all_met.into_iter().filter(|(_, met)| *met).map(|(name, _)| name).collect();
+        Self {
+            obstacle: worst.map(|(cause, job)| Obstacle { cause, job: job.into() }),
+            met: (!met.is_empty()).then(|| met.join(",").into()),
+        }
+    }
+}
+
+/// The obstacle that the last plan has found.
+#[derive(Clone, Debug)]
+pub(super) struct Hindered {
+    pub(super) by: Obstacle,
+    pub(super) since: Timestamp,
+    /// An Event has reported it.
+    pub(super) told: bool,
+}
