@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::index_results;
+use super::index_ends;
 use super::limits::Pace;
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::{Phase, Pod};
@@ -262,7 +262,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut status = state.job.status.clone();
     let mut events = Vec::new();
     record(state, next, &mut status);
-    index_results::record(state, &mut status, now);
+    index_ends::record(state, &mut status, now);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
     let used = state.pods.names_used(state.job.spec.suspend, &state.lost_creations);
     status.names_used = status.names_used.max(used);
