@@ -29,7 +29,7 @@ pub struct IndexResults {
 pub struct ResultRun {
     /// The last of them.
     pub last: u32,
-    /// The exit code of the first container that failed; 0 if all succeeded. `None`: the pod ended without one.
+    /// The exit code of the first container that failed; 0 if all succeeded. Absent if the pod ended without one.
     pub exit_code: Option<i32>,
     /// How many pods of each index were counted.
     pub tries: u32,
