@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use serde_json::{Value, json};
 
-use crate::cli::run::export::clean;
+use crate::cli::export::clean;
 use crate::job::index_set::IndexSet;
 use crate::job::names::COMPLETION_INDEX;
 

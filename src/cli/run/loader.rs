@@ -11,7 +11,8 @@ use super::check;
 use super::companion::{Companion, Kind};
 use super::cronjob::CRON_JOB;
 use super::manifest::{Loaded, Manifest, Refused, Selection, label};
-use super::{Host, cronjob, export, refusal};
+use super::{Host, cronjob, refusal};
+use crate::cli::export;
 use crate::telemetry::printable::OneLine;
 
 /// The kind of Jobs.

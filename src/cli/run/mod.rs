@@ -6,7 +6,6 @@ mod companion;
 mod compose;
 mod create;
 mod cronjob;
-pub(super) mod export;
 mod follow;
 mod hold;
 mod kustomize;

@@ -63,7 +63,7 @@ fn remove(object: &mut Value, pointer: &str, fields: &[&str]) {
 }
 
 /// Takes out of a Job what a cluster has written into it.
-pub(in crate::cli) fn clean(job: &mut Value) {
+pub(super) fn clean(job: &mut Value) {
     let is_generated = !has_own_selector(job);
     clean_metadata(job);
     let mut remove = |pointer: &str, fields: &[&str]| remove(job, pointer, fields);
