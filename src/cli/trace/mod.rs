@@ -193,9 +193,7 @@ mod tests {
         let line = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"job"}]}]}]}"#;
         std::fs::write(&file, format!("{line}\n{line}\n")).unwrap();
         assert_eq!(read(&file).unwrap().resource_spans.len(), 2);
-        for (text, problem) in
-            [("{", "line 1 column 1"), ("[1]\n", "line 1 column 2"), ("spans", "line 1 column 1")]
-        {
+        for (text, problem) in [("{", "line 1 column 1"), ("[1]\n", "line 1"), ("spans", "line 1 column 1")] {
             std::fs::write(&file, text).unwrap();
             let Err(Failure::BadInput(problems)) = read(&file) else { panic!("{text} is read") };
             assert!(problems[0].contains("spans.json: not OTLP in JSON: "), "{problems:?}");
