@@ -67,7 +67,6 @@ impl Fleet {
             scheduled: false,
             phase: Phase::Pending,
             ready_since: None,
-            silent_since: None,
             restarts: 0,
             max_restarts: MaxRestarts::default(),
             finished: self.now.into(),

@@ -45,6 +45,6 @@ pub(super) fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
     };
     let grace = if is(Mutant::LostPodsKeepGrace) { None } else { Some(Duration::ZERO) };
     // Nothing but silence orders the pods.
-    let since = |pod: &Pod| pod.silent_since.unwrap_or(pod.finished);
+    let since = |pod: &Pod| pod.silent_since().unwrap_or(pod.finished);
     LatePods { pods, since, time: timeout, grace }.delete(state, says, now, plan);
 }

@@ -41,7 +41,7 @@ pub struct Pod {
     pub place: Option<Place>,
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
-    /// The facts that the pod carries of the pods before it.
+    /// The facts that few pods have.
     pub carried: Option<Box<Carried>>,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
@@ -58,8 +58,6 @@ pub struct Pod {
     pub finished: Second,
     /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
-    /// Since when its node may be lost: the node is not ready, or should have removed the pod.
-    pub silent_since: Option<Second>,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
@@ -99,7 +97,7 @@ pub struct BackoffRecord {
     pub last: Timestamp,
 }
 
-/// The facts that a pod carries of the pods before it, in annotations.
+/// Facts that few pods have: those that a pod carries of the pods before it, in annotations, and signs of a lost node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The back-off that was in force when the pod was created.
@@ -108,12 +106,14 @@ pub struct Carried {
     pub attempt: u32,
     /// Their lessons, as they are written. Only Jobs whose options ask for lessons read them, and none keeps the text.
     pub lessons: Box<str>,
+    /// Since when its node may be lost: the node is not ready, or should have removed the pod.
+    pub silent_since: Option<Second>,
 }
 
 impl Carried {
     /// A pod that carries these facts.
     pub fn of(backoff: Option<BackoffRecord>, lineage: &Lineage) -> Self {
-        Self { backoff, attempt: lineage.attempt, lessons: lineage.to_string().into() }
+        Self { backoff, attempt: lineage.attempt, lessons: lineage.to_string().into(), silent_since: None }
     }
 }
 
@@ -195,6 +195,11 @@ impl Pod {
     /// How often all pods of the Job were replaced together before this one.
     pub fn attempt(&self) -> u32 {
         self.carried.as_ref().map_or(0, |carried| carried.attempt)
+    }
+
+    /// Since when its node may be lost.
+    pub fn silent_since(&self) -> Option<Second> {
+        self.carried.as_ref()?.silent_since
     }
 
     /// Drops the text of its lessons, once they are learnt.

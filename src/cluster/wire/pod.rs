@@ -182,7 +182,12 @@ impl PodDecoder {
                 counted: annotation(INDEX_FAILURE_COUNT).map_or(0, parse_failure_count),
                 ignored: annotation(INDEX_IGNORED_FAILURE_COUNT).map_or(0, parse_failure_count),
             },
-            carried: carried(annotation(BACKOFF_ANNOTATION), annotation(LINEAGE_ANNOTATION), attempt),
+            carried: carried(
+                annotation(BACKOFF_ANNOTATION),
+                annotation(LINEAGE_ANNOTATION),
+                attempt,
+                silent_since.map(Second::from),
+            ),
             scheduled: spec.node_name.as_deref().is_some_and(|node| !node.is_empty()),
             phase,
             ready_since: ready
@@ -196,7 +201,6 @@ impl PodDecoder {
                 start.since.map_or(created, |since| since.max(created)).into()
             },
             stalled: start.stalled && !deleting && !spec.is_gated(),
-            silent_since: silent_since.map(Second::from),
             outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition()).then(|| {
                 let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
                 Box::new(status.outcome(node.map(|node| self.interner.get(node))))
@@ -221,10 +225,16 @@ fn parse_place(text: &str) -> Option<Place> {
 }
 
 /// The facts in these annotations, and in the label of the attempt: a webhook may drop one and keep the other.
-fn carried(backoff: Option<&str>, lineage: Option<&str>, attempt: Option<&str>) -> Option<Box<Carried>> {
+fn carried(
+    backoff: Option<&str>,
+    lineage: Option<&str>,
+    attempt: Option<&str>,
+    silent_since: Option<Second>,
+) -> Option<Box<Carried>> {
     let lessons = lineage.map_or("", Lineage::kept);
     let attempt = Lineage::attempt_of(lessons).max(attempt.map_or(0, Lineage::read_attempt));
-    let carried = Carried { backoff: backoff.and_then(parse_backoff), attempt, lessons: lessons.into() };
+    let carried =
+        Carried { backoff: backoff.and_then(parse_backoff), attempt, lessons: lessons.into(), silent_since };
     (carried != Carried::default()).then(|| carried.into())
 }
 

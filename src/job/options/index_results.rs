@@ -10,7 +10,7 @@ impl JobOption for KeepResults {
     const NAME: &'static str = "index-results";
     type Value = bool;
     const FORM: Form<bool> = FLAG;
-    const EFFECT: &'static str = "an annotation of an Indexed Job keeps the exit code, the times and the number of tries of each index, \
+    const EFFECT: &'static str = "an annotation of an Indexed Job keeps exit code, times and number of tries of each index, \
                                   also when the pods are gone. `yardmaster status JOB --indexes` shows them. See \
                                   [Results of indexes](#results-of-indexes)";
     const WITHOUT: &'static str = "they go with the pods";

@@ -100,7 +100,6 @@ pub(crate) fn pod(uid: &str) -> Pod {
         max_restarts: MaxRestarts::default(),
         finished: at(0).into(),
         stalled: false,
-        silent_since: None,
         outcome: None,
     }
 }

@@ -26,7 +26,8 @@ fn losing(options: &[(&str, &str)]) -> Job {
 
 /// A pod at index 0 whose node is silent since this second.
 fn silent(second: i64) -> Pod {
-    but(at_index("a", 0, 0), |pod| pod.silent_since = Some(at(second).into()))
+    let signs = Carried { silent_since: Some(at(second).into()), ..Carried::default() };
+    but(at_index("a", 0, 0), |pod| pod.carried = Some(Box::new(signs)))
 }
 
 /// The same pod, whose deletion was over at this second.

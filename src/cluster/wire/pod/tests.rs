@@ -139,6 +139,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
                 backoff: Some(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") }),
                 attempt: 4,
                 lessons: "attempt=4".into(),
+                silent_since: None,
             })),
             scheduled: true,
             phase: Phase::Running,
@@ -147,7 +148,6 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             max_restarts: MaxRestarts { containers: 2, sidecars: 0 },
             finished: at("2026-01-01T00:00:00Z").into(),
             stalled: false,
-            silent_since: None,
             outcome: None,
         }
     );
@@ -479,6 +479,6 @@ fn a_pod_shows_that_its_node_is_lost() {
         }
         let seen = observe(pod).pod;
         let expected = silent.map(|since| at(since).into());
-        assert_eq!((seen.silent_since, seen.forced), (expected, forced), "{what}");
+        assert_eq!((seen.silent_since(), seen.forced), (expected, forced), "{what}");
     }
 }
