@@ -33,7 +33,7 @@ use crate::world::{ENDLESS, Held, POD_EVENT, POD_FRAME, World, job, job_line, ma
 
 /// Tells a process of this test what to do: a stage, and how often.
 const WORK: &str = "YARDMASTER_COUNTED_WORK";
-/// Has the budgets written anew.
+/// Asks for new budgets.
 const RECORD: &str = "YARDMASTER_RECORD_INSTRUCTIONS";
 /// How much more than its budget a stage may take, in percent.
 const TOLERANCE: u64 = 3;
@@ -144,7 +144,7 @@ fn counted(valgrind: &Path, stage: usize, excess_percent: u64) -> u64 {
     (all[1] - all[0]) / (2 * times)
 }
 
-/// What is wrong with a count.
+/// The fault of a count.
 fn excess(stage: &str, budget: u64, counted: u64) -> Option<String> {
     (counted * 100 > budget * (100 + TOLERANCE)).then(|| {
         let percent = (counted as f64 / budget as f64 - 1.0) * 100.0;

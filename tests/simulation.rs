@@ -52,8 +52,8 @@ fn all_hold(replays: &[Replay]) {
 
 #[test]
 fn worlds_of_500_seeds_keep_every_promise() {
-    // The later ones have everything that is rare, then a tenant, pods that end together, writes that wait, options,
-    // lost nodes, and Jobs in an order.
+    // The later ones have everything that is rare, then a tenant, pods that end together, and writes that wait.
+    // Options, lost nodes, and Jobs in an order follow.
     let later = [4_000_000, 5_000_000, 6_000_000, 7_000_000, 8_000_000, 8_700_000, 9_000_000]
         .into_iter()
         .flat_map(|first| first..first + 50);

@@ -22,9 +22,9 @@ pub(super) enum Room {
 }
 
 /// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
-/// turns, and so do the [flows](flows) `F` of a group. A flow with 100,000 items delays the single item of
-/// another flow by at most one item, and two for each other flow with a single item. Items of one flow, group
-/// and priority keep their order.
+/// turns, and so do the [flows](flows) `F` of a group. If one flow has
+/// 100,000 items, the single item of another waits for at most one of them. It also waits for two items of each
+/// other flow that has a single one. Items of one flow, group and priority keep their order.
 ///
 /// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
 /// flow's many items of a high priority do not delay other flows' items of a lower one for long.

@@ -3,8 +3,8 @@
 //! The gate sends status and finalizers first. Deletions, creations, statuses that only show progress,
 //! Events that report failures and ends, and other Events follow, in this order. Only the last may starve;
 //! progress and reports wait for a while. Within a priority it serves the namespaces in turn, and within
-//! these the Jobs. A turn of a Job lasts for up to 16 creations, so that its pods are created together, and every
-//! other creation is that of the Job that needs the fewest pods. It keeps to a rate, and to
+//! these the Jobs. A turn of a Job lasts for up to 16 creations, so that its pods are created together. Every
+//! other creation is that of the Job that needs the fewest pods. The gate keeps to a rate, and to
 //! windows that follow the API server's answers ([`slots`]): failures in one namespace hold back that
 //! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes
 //! do ([`Departure`]). Its answer is awaited no longer than the right to act lasts.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::index_results;
+use super::index_ends;
 use super::limits::Pace;
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::{Phase, Pod};
@@ -69,20 +69,19 @@ const UNSHOWN: Duration = Duration::from_secs(2);
 const UNWRITTEN: Duration = Duration::from_secs(40);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
-/// to be sent, and their outcome belongs in the same write. The first row that holds decides:
+/// to be sent, and their outcome belongs in the same write. The first of these that holds decides:
 ///
-/// | situation | due |
-/// |---|---|
-/// | conditions change, unless the Job resumes; it finishes, restarts, or says why it waits | now |
-/// | counts stay as they are | never |
-/// | the turn at the gate has come | now |
-/// | no creation is answered yet | 30 s after the change; 10 s if the Job has a deadline |
-/// | a batch of uncounted pods is full | now |
-/// | requests about pods are in flight | a period after the change |
-/// | pods can be counted at once, or the end of the Job waits for the count | now |
-/// | the Job starts and has active pods | a fifth of a batch period after the change, or longer |
-/// | the last status is older than a period | 50 ms after the change; at once if the Job starts |
-/// | otherwise | a period after the last status |
+/// 1. Conditions change, unless the Job resumes; it finishes or restarts; or it says why it waits, or which
+///    predecessors have ended: now.
+/// 2. The counts stay as they are, or the Job waits for others: never.
+/// 3. The turn at the gate has come: now.
+/// 4. No creation is answered yet: 30 s after the change, or 10 s if the Job has a deadline.
+/// 5. A batch of uncounted pods is full: now.
+/// 6. Requests about pods are in flight: a period after the change.
+/// 7. Pods can be counted at once, or the end of the Job waits for the count: now.
+/// 8. The Job starts and has active pods: a fifth of a batch period after the change, or longer.
+/// 9. The Job starts: a period after the last status, if there was one.
+/// 10. Otherwise: a period after the last status, and 50 ms after the change.
 ///
 /// The start of a Job is due 40 s after it was decided at the latest.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
@@ -262,7 +261,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut status = state.job.status.clone();
     let mut events = Vec::new();
     record(state, next, &mut status);
-    index_results::record(state, &mut status, now);
+    index_ends::record(state, &mut status, now);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
     let used = state.pods.names_used(state.job.spec.suspend, &state.lost_creations);
     status.names_used = status.names_used.max(used);

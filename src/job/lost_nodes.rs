@@ -1,12 +1,12 @@
 //! `yardmaster.dev/lost-node-timeout`: a pod whose node does not answer counts as failed, and is replaced.
 //!
 //! The pod itself shows that its node is lost, so no node is read. The node controller of Kubernetes marks the pods of a node
-//! that is not ready, and deletes them after a while. Such a pod does not go: only its kubelet would remove it.
+//! that is not ready, and deletes them after a while. The pod stays, since only its kubelet would remove it.
 //!
 //! A lost pod is deleted by force, that is without a grace period, and keeps its finalizer. From then on it has ended, as far as
 //! its Job is concerned: it counts as failed. Once that is recorded, the finalizer is removed, and the object with it.
 //!
-//! Invariant: a lost pod counts once. That it was deleted by force is a field of the pod, which all owners read. Its
+//! Invariant: a lost pod counts once. A field of the pod says that it was deleted by force, and all owners read it. Its
 //! end is recorded and released like any other, and afterwards there is no object that a node could report about.
 
 use std::time::Duration;

@@ -48,6 +48,7 @@ pub mod end;
 pub mod exponential;
 pub mod gang;
 pub mod gang_state;
+mod index_ends;
 pub mod index_results;
 pub mod index_set;
 pub mod job_id;

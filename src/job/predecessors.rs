@@ -20,7 +20,7 @@ pub enum JobOutcome {
     Failed,
 }
 
-/// Why a predecessor holds a Job up. The greater one is shown: it needs somebody to act.
+/// Why a predecessor holds a Job up. The greater one is shown, since it asks for an act of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hindrance {
     /// It has not ended.

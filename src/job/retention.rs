@@ -1,8 +1,8 @@
 //! Deletion of counted pods, for Jobs that request it by annotation.
 //!
 //! Only pods are deleted that have ended, have no finalizer and are counted in the status. Nothing that
-//! happens to them has an effect any more. That is also true where pods have no indexes: a pod without finalizer that
-//! `uncountedTerminatedPods` does not list has been counted, or never will be.
+//! happens to them has an effect any more. The same holds without indexes: if a pod has no finalizer, and
+//! `uncountedTerminatedPods` does not list it, it has been counted, or never will be.
 
 use std::time::Duration;
 

@@ -83,8 +83,8 @@ impl Job {
         self.options.after.as_ref().map_or(0, |after| after.bytes())
     }
 
-    /// The memory of what the authors of the Job and of its status choose the length of, besides the pod template: lists,
-    /// conditions, policies, the selector and names of other Jobs. In bytes, about.
+    /// The approximate bytes of lists, conditions, policies, the selector and names of other Jobs. Their lengths are chosen
+    /// by the authors of the Job and of its status. The pod template does not count.
     pub fn weight(&self) -> usize {
         let of_spec = self.spec.policy_bytes() + self.spec.selector.cost();
         self.status.list_bytes() + self.status.condition_bytes() + of_spec + self.predecessor_bytes()
@@ -104,7 +104,7 @@ impl Job {
         self.drop_policies();
     }
 
-    /// Drops the policies and the names of other Jobs, which nobody asks about a Job that has finished.
+    /// Drops the policies and the names of other Jobs, which say nothing about a Job that has finished.
     pub fn drop_policies(&mut self) {
         self.options.drop_predecessors();
         if self.spec.policy_bytes() > 0 {

@@ -51,7 +51,7 @@ pub(super) fn next(state: &JobState, now: Timestamp, plan: &mut Plan) -> Option<
     Some(condition(ConditionKind::Waiting, status, reason, message, now))
 }
 
-/// What the condition says in the status that ends a Job, which is its last: the Job waits for nothing. Without the condition,
+/// The condition in the status that ends a Job, which is its last: the Job waits for nothing. Without the condition,
 /// the status stays as it is.
 pub(super) fn at_end(now: Timestamp) -> Condition {
     condition(ConditionKind::Waiting, ConditionStatus::False, "NotWaiting", "The Job has ended", now)

@@ -36,7 +36,7 @@ fn assert_explains(printed: &str) {
     }
     assert!(printed.lines().all(|line| line.chars().count() <= 100), "{printed}");
     assert!(
-        printed.contains(" reconciliations and requests that succeeded are left out: see --all"),
+        printed.contains(" reconciliations and requests that succeeded are left out (--all)"),
         "{printed}"
     );
     assert!(!printed.contains('\u{1b}'), "no colours in a pipe");

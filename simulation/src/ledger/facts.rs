@@ -60,7 +60,7 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether a replica deleted it without intending to count it.
     pub(crate) removed: bool,
-    /// Whether a replica deleted it because it did not start, or is lost with its node. That counts.
+    /// Whether a replica deleted it because it did not start, or is lost with its node. The pod counts.
     pub(crate) given_up: bool,
     /// Whether it is lost for its Job: it was deleted by force, and has not ended.
     pub(crate) lost: bool,

@@ -74,7 +74,7 @@ pub(super) fn lines(trace: &JobSpans, width: usize, all: bool) -> Vec<Line> {
         lines.push(line);
     }
     if hidden > 0 {
-        let text = format!("{hidden} reconciliations and requests that succeeded are left out: see --all");
+        let text = format!("{hidden} reconciliations and requests that succeeded are left out (--all)");
         let mut line = Line::default();
         line.push(&text, Some(Paint::Quiet));
         lines.extend([Line::default(), line]);
@@ -223,7 +223,7 @@ mod tests {
             "    pod.running                 1.0s      4.0s    ████████",
             "  wait.PodBackoff               5.0s      4.0s            ████████",
             "",
-            "2 reconciliations and requests that succeeded are left out: see --all",
+            "2 reconciliations and requests that succeeded are left out (--all)",
         ];
         assert_eq!(texts(story(), 68, false), expected);
     }

@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(drain(&mut flows), [(0, 7), (1, 0), (2, 0), (0, 6)]);
     }
 
-    /// As Jobs do that create their pods in rounds of 1, 2, 4 and 8, each of which waits for the answers to the one before.
+    /// Jobs create their pods in rounds of 1, 2, 4 and 8. Each round waits for the answers to the one before.
     #[test]
     fn few_of_many_equal_flows_are_begun_and_not_ended() {
         const FLOWS: u8 = 100;

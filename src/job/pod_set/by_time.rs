@@ -101,8 +101,8 @@ impl PodSet {
         self.times.as_ref()?.first_run
     }
 
-    /// Follows whether the Job is suspended. That ends its run: the next one begins with the first pod that runs when the Job is
-    /// resumed, or later.
+    /// Follows whether the Job is suspended, which ends its run. The next run begins with the first pod that runs when the Job
+    /// is resumed, or later.
     pub(super) fn follow_runs(&mut self, rests: bool) {
         let Some(times) = &mut self.times else { return };
         if rests {

@@ -197,7 +197,7 @@ impl CountedPods {
         self.counted(oldest.take(surplus), ledger)
     }
 
-    /// Those of these pods that the status does not list as uncounted.
+    /// The pods among these that the status does not list as uncounted.
     fn counted<'a>(
         &'a self,
         pods: impl Iterator<Item = &'a (Second, Uid)>,
