@@ -151,7 +151,7 @@ async fn progress_and_reports_wait_for_creations_but_not_for_ever() {
     let mut bench = bench(one_at_a_time(), []);
     for (creations, priority, position) in [
         (100, Priority::Progress, 100..=100),
-        (1000, Priority::Progress, 300..=310),
+        (1000, Priority::Progress, 200..=210),
         (100, Priority::Report, 100..=100),
         (1000, Priority::Report, 500..=510),
         (1000, Priority::Event, 1000..=1000),
@@ -219,7 +219,7 @@ async fn a_huge_job_does_not_starve_small_ones() {
 /// statuses.
 #[tokio::test(start_paused = true)]
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
-    for (qps, period) in [(0, 0), (100, 5)] {
+    for (qps, period) in [(0, 0), (100, 7)] {
         let bench = bench(GateConfig { qps, ..one_at_a_time() }, []);
         assert_eq!(
             bench.gate.pace(&"n".into()),
