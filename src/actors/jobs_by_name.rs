@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
     use crate::actors::test_api::{job, observed_job};
-    use crate::job::order::Hindrance;
+    use crate::job::predecessors::Hindrance;
 
     /// A Job after others, with a terminal condition.
     fn seen(name: &str, uid: &str, after: &str, end: Option<&str>) -> Arc<ObservedJob> {
