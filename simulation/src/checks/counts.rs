@@ -206,8 +206,9 @@ fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
     let heard = |at: Time| if slack.others_act() { at + slack.news(at) } else { at };
     let deleted_in_time =
         job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| heard(at) < announced));
-    let removed = pod.removed && !pod.given_up && is_deleted_early(pod, news);
-    let removed = (removed || is_unheard(pod, job, news)) && deleted_in_time;
+    let removed = (pod.removed && is_deleted_early(pod, news)) || is_unheard(pod, job, news);
+    // The deletion of a pod that is given up counts, whatever a user has changed before.
+    let removed = removed && !pod.given_up && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it. A Job that fails counts the pods that it
         // removes then.
