@@ -154,7 +154,7 @@ impl SimulateArgs {
     fn hunt(&self, mutants: &[Mutant]) -> Result<bool> {
         let mut survivors = 0;
         let mut catches = Vec::new();
-        println!("| mutant | what is broken | seed | promise | virtual time |\n|---|---|---|---|---|");
+        println!("| mutant | what is broken | seed |\n|---|---|---|");
         let hunt = |mutant| mutants::hunt(mutant, self.from.max(mutants::first_seed(mutant)), self.seeds);
         mutants::for_all(mutants, self.threads()?, hunt, |mutant, caught| match caught {
             Some(caught) => {

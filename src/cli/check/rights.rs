@@ -117,7 +117,10 @@ const ESCALATE: Right = Right::cluster("escalate", "rbac.authorization.k8s.io", 
 fn of_installer() -> Vec<Right> {
     const RBAC: &str = "rbac.authorization.k8s.io";
     const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
+    const ADMISSION: &str = "admissionregistration.k8s.io";
     vec![
+        Right::cluster("create", ADMISSION, "validatingadmissionpolicies"),
+        Right::cluster("create", ADMISSION, "validatingadmissionpolicybindings"),
         Right::cluster("create", RBAC, "clusterroles"),
         Right::cluster("create", RBAC, "clusterrolebindings"),
         Right::cluster("create", FLOW_CONTROL, "flowschemas"),
@@ -318,7 +321,9 @@ mod tests {
     fn the_installer_may_create_every_object_of_the_chart() {
         let rights = of_installer();
         for object in chart() {
-            let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+            let kind = object["kind"].as_str().unwrap().to_lowercase();
+            let plural =
+                kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
             assert!(rights.iter().any(|right| right.resource == plural), "{plural}");
         }
     }

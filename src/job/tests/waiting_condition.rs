@@ -17,7 +17,7 @@ fn telling(pods: impl IntoIterator<Item = Pod>) -> JobState {
     state(job, pods)
 }
 
-/// Plans at this second, and lets the API server take the status. Returns what the condition says then.
+/// Plans at this second, and lets the API server take the status and the releases. Returns what the condition says then.
 fn shown(state: &mut JobState, second: i64) -> Option<(ConditionStatus, String)> {
     let plan: Plan = reconcile(state, at(second));
     state.begin(&plan, at(second));
@@ -25,6 +25,7 @@ fn shown(state: &mut JobState, second: i64) -> Option<(ConditionStatus, String)>
         state.observe_job(Job { status: write.status, ..state.job.clone() });
         state.status_written(at(second));
     }
+    plan.releases.iter().for_each(|pod| state.changed(&pod.uid, Changed::Released, at(second)));
     let condition = state.job.status.condition(ConditionKind::Waiting)?;
     Some((condition.status, condition.reason.to_string()))
 }
@@ -70,8 +71,6 @@ fn a_job_that_has_ended_waits_for_nothing() {
     state.observe_pod(ended(running("c"), Phase::Succeeded, 212), at(212));
     let over = Some((ConditionStatus::False, "NotWaiting".to_owned()));
     for second in 213..240 {
-        let plan = reconcile(&state, at(second));
-        plan.releases.iter().for_each(|pod| state.changed(&pod.uid, Changed::Released, at(second)));
         shown(&mut state, second);
     }
     assert!(state.job.status.finished().is_some(), "{:?}", state.job.status);

@@ -139,7 +139,7 @@ async fn an_action_without_the_right_is_grey_and_one_with_it_is_confirmed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_of_tenants_are_never_code_in_a_job() {
     let Some(mut browser) = Browser::start().await else { return };
-    let live = Indexed { text: Some(HOSTILE.to_owned()), ..Indexed::of(100) };
+    let live = Indexed { text: Some(HOSTILE.to_owned()), ..Indexed::of(200) };
     let model = Model::live(20, live).await;
     browser.open(&model.url).await;
     let job = first_job(&mut browser).await;
