@@ -31,6 +31,9 @@ use yardmaster::job::uid::Uid;
 
 use crate::world::{ENDLESS, Held, POD_EVENT, POD_FRAME, World, job, job_line, managed, object};
 
+/// The name of a stage, its budget, and its work.
+type Stage = (&'static str, u64, fn(u64));
+
 /// Tells a process of this test what to do: a stage, and how often.
 const WORK: &str = "YARDMASTER_COUNTED_WORK";
 /// Asks for new budgets.
@@ -40,7 +43,7 @@ const TOLERANCE: u64 = 3;
 /// Each stage: its name, how often it is carried out in the first of two processes, and the work. The second process does it
 /// three times as often, so the difference is free of what happens once. Seeds of hash tables make a plan cost up to 1 % more
 /// or less, so it is made more often.
-const STAGES: [(&str, u64, fn(u64)); 5] = [
+const STAGES: [Stage; 5] = [
     ("an event of a pod is decoded, in protobuf", 400, decode_frames),
     ("an event of a pod is decoded, in JSON", 400, decode_lines),
     ("an event of a pod leads to a plan", 2_000, plan),

@@ -17,6 +17,11 @@ fn predecessors(job: &JobFacts) -> impl Iterator<Item = (&str, bool)> {
     names("after", true).chain(names("after-any", false))
 }
 
+/// Whether a Job may wait for the ends of others before it begins.
+pub(super) fn waits_for_others(job: &JobFacts) -> bool {
+    predecessors(job).next().is_some()
+}
+
 /// The Jobs that have or had this name, in the namespace of `job`.
 fn called<'a>(ledger: &'a Ledger, job: &JobFacts, name: &str) -> impl Iterator<Item = &'a JobFacts> {
     let namespace = job.object["metadata"]["namespace"].clone();

@@ -10,6 +10,7 @@ use yardmaster::job::job_id::is_subdomain;
 use yardmaster::job::names::CONTROLLER_UID_LABEL;
 
 use super::finals::{held_up_until, is_ours};
+use super::order;
 use super::owners::Owners;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::tenant::TENANT;
@@ -100,7 +101,10 @@ impl Tenants {
         for (uid, job) in others() {
             let name = job.name().1;
             let since = held_up_until(now, plan, job);
-            if starts_late(job) && waits(since.max(job.touched.unwrap_or(job.first_seen())), USUAL) {
+            if starts_late(job)
+                && !order::waits_for_others(job)
+                && waits(since.max(job.touched.unwrap_or(job.first_seen())), USUAL)
+            {
                 return Some(Wrong::Harm(format!(
                     "{name} has no status, and is there since {}",
                     job.first_seen()

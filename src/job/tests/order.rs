@@ -132,7 +132,8 @@ fn a_job_without_pods_ends_after_its_predecessors() {
 
 #[test]
 fn a_job_that_has_begun_waits_no_more() {
-    let begun: [(&str, fn(&mut Job)); 4] = [
+    type Beginning = (&'static str, fn(&mut Job));
+    let begun: [Beginning; 4] = [
         ("started", |job| job.status.start_time = Some(at(50))),
         ("counted", |job| job.status.failed = 1),
         ("has named pods", |job| job.status.names_used = 1),
