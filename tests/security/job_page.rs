@@ -89,7 +89,7 @@ async fn a_viewer_sees_what_its_token_may_and_nothing_of_other_namespaces() {
     for path in ["job", "job/pods", "job/events", "job/yaml", "job/actions", "job/log"] {
         let at = format!("/debug/{path}?namespace=default&name=own&pod=p");
         assert_eq!(read(&at, &[]).0, 401, "{path}");
-        // Where actions are switched off, nobody is asked about them.
+        // Without the switch, the API server is not asked.
         let stolen = if path == "job/actions" { 200 } else { 401 };
         assert_eq!(read(&at, &[("Authorization", "Bearer stolen")]).0, stolen, "{path}");
     }
