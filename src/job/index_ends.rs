@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::index_results::ResultRun;
+use super::index_set::IndexSet;
 use super::pod::{Phase, Pod};
 use super::state::JobState;
 use super::status::JobStatus;
@@ -23,14 +24,14 @@ pub(super) fn record(state: &JobState, status: &mut JobStatus, now: Timestamp) {
     failed.sort_by_key(|pod| (pod.finished, pod.uid.clone()));
     let succeeded = pods.to_record().filter(|pod| pod.phase == Phase::Succeeded);
     let mut ended: Vec<(u32, ResultRun)> = Vec::new();
+    let mut completed = IndexSet::default();
     for pod in failed.into_iter().chain(succeeded) {
         let Some(index) = pod.index else { continue };
         let succeeds = pod.phase == Phase::Succeeded;
         let is_complete = |status: &JobStatus| status.completed_indexes.contains(index);
         let is_new = is_complete(status) && !is_complete(before);
         // Only one success of an index counts.
-        let counts = !succeeds
-            || (is_new && !ended.iter().any(|(known, run)| *known == index && run.exit_code == Some(0)));
+        let counts = !succeeds || (is_new && completed.insert(index));
         let exit_code = if succeeds { Some(0) } else { pods.exit_code(&pod.uid) };
         // The index has succeeded before: this pod was surplus.
         let exit_code = if is_complete(before) { Some(0) } else { exit_code };

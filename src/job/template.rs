@@ -1,5 +1,7 @@
 //! The pod template of a Job, and the pods made from it.
 
+mod meta;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +13,10 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub(super) use self::meta::FailureCounts;
+use self::meta::{TemplateMeta, Texts};
 use super::json::members;
 use super::memory::MemoryAmount;
-use super::names;
 use super::overlay::{Overlay, SpecFields};
 use super::protobuf::{FieldError, Writer, field, next_field};
 use super::short_text::short;
@@ -175,14 +178,6 @@ struct AskedSpec<'a> {
     scheduling_group: Option<IgnoredAny>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct TemplateMeta {
-    labels: Option<BTreeMap<String, String>>,
-    annotations: Option<BTreeMap<String, String>>,
-    finalizers: Option<Vec<String>>,
-}
-
 /// The parts that all pods of a Job share: the members of JSON objects, as text.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -193,22 +188,6 @@ pub(super) struct Parts {
     pub(super) spec: String,
     pub(super) finalizers: Vec<String>,
 }
-
-/// The template's own failure counts of an index, for pods of Indexed Jobs that get none from us: each empty where the
-/// template has none.
-#[derive(Debug)]
-pub(super) struct FailureCounts<T> {
-    pub(super) counted: T,
-    pub(super) ignored: T,
-}
-
-/// Labels and annotations that we set on each pod. Labels and annotations of the template with these keys
-/// are ignored.
-const OWN: [&str; 4] =
-    [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION, names::LINEAGE_ANNOTATION];
-/// The additional ones in Indexed Jobs.
-const OWN_AT_INDEX: [&str; 3] =
-    [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
 impl PodTemplate {
     /// The template with its text, unparsed, however long it is.
@@ -417,43 +396,6 @@ impl ProtobufParts {
             are_avoided: AtomicBool::new(false),
         })
     }
-}
-
-/// Texts by key.
-type Texts<'a> = Box<dyn Iterator<Item = (&'a String, &'a String)> + 'a>;
-
-impl TemplateMeta {
-    /// Labels except those that we set.
-    fn labels<'a>(&'a self, indexed: bool, overlay: &'a Overlay) -> Texts<'a> {
-        Self::given(&self.labels, move |key| !is_own(key, indexed) && !overlay.sets_label(key))
-    }
-
-    /// Annotations except those that we set.
-    fn annotations<'a>(&'a self, indexed: bool, overlay: &'a Overlay) -> Texts<'a> {
-        Self::given(&self.annotations, move |key| !is_own(key, indexed) && !overlay.sets_annotation(key))
-    }
-
-    /// Annotations that we set where an index has failures to count.
-    fn failure_counts<T>(&self, indexed: bool, written: impl Fn(Texts<'_>) -> T) -> FailureCounts<T> {
-        let of =
-            |name: &'static str| written(Self::given(&self.annotations, move |key| indexed && key == name));
-        FailureCounts {
-            counted: of(names::INDEX_FAILURE_COUNT),
-            ignored: of(names::INDEX_IGNORED_FAILURE_COUNT),
-        }
-    }
-
-    fn given<'a>(
-        texts: &'a Option<BTreeMap<String, String>>,
-        wanted: impl Fn(&str) -> bool + 'a,
-    ) -> Texts<'a> {
-        Box::new(texts.iter().flatten().filter(move |(key, _)| wanted(key)))
-    }
-}
-
-/// Whether we set this label or annotation on each pod.
-fn is_own(key: &str, indexed: bool) -> bool {
-    OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key))
 }
 
 #[cfg(test)]

@@ -155,12 +155,12 @@ fn a_full_disk_ends_the_cluster_with_a_line_and_the_next_start_goes_on() {
     let mut cluster = start();
     // The first pod fills the disk, and goes on.
     let script =
-        "test -e /host/full && exit 0; dd if=/dev/zero of=/work/fill bs=64k; touch /host/full; sleep 600";
+        "test -e /host/full && exit 0; dd if=/dev/zero of=/scratch/fill bs=64k; touch /host/full; sleep 600";
     let mut filler = job("filler", host.path(), json!({"backoffLimit": 3}), script);
     let pod = &mut filler["spec"]["template"]["spec"];
     pod["volumes"].as_array_mut().unwrap().push(json!({"name": "work", "emptyDir": {}}));
     let mounts = pod["containers"][0]["volumeMounts"].as_array_mut().unwrap();
-    mounts.push(json!({"name": "work", "mountPath": "/work"}));
+    mounts.push(json!({"name": "work", "mountPath": "/scratch"}));
     let mut follower = run(&filler);
     binary::until("the disk is full", || host.path().join("full").exists());
     // If it were interrupted, it would delete its Job.

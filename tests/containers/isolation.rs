@@ -155,8 +155,8 @@ async fn a_port_of_the_machine_leads_into_a_pod_that_waits_until_it_is_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_volume_outgrows_its_limit_is_evicted() {
     let Some(cluster) = Cluster::start().await else { return };
-    let mounts = json!({"volumeMounts": [{"name": "work", "mountPath": "/work"}]});
-    let script = "dd if=/dev/zero of=/work/file bs=1M count=3 2> /dev/null; exec sleep 600";
+    let mounts = json!({"volumeMounts": [{"name": "work", "mountPath": "/scratch"}]});
+    let script = "dd if=/dev/zero of=/scratch/file bs=1M count=3 2> /dev/null; exec sleep 600";
     let volumes = json!([{"name": "work", "emptyDir": {"medium": "Memory", "sizeLimit": "2Mi"}}]);
     cluster.create("large", json!({"containers": [shell(script, mounts)], "volumes": volumes})).await;
     let status = cluster.ended("large").await.status.unwrap();

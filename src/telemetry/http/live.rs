@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt as _};
@@ -144,12 +144,12 @@ impl Live {
         };
         let has_tokens = !matches!(access, Access::Secret(_));
         Router::new()
-            .route("/debug/job", get(report))
-            .route("/debug/job/pods", get(pods))
-            .route("/debug/job/events", get(events))
-            .route("/debug/job/yaml", get(manifest))
+            .route("/debug/job", about(JobAsk::Report))
+            .route("/debug/job/pods", about(JobAsk::Pods))
+            .route("/debug/job/events", about(JobAsk::Events))
+            .route("/debug/job/yaml", about(JobAsk::Manifest))
             .route("/debug/job/log", get(log))
-            .route("/debug/job/actions", get(actions))
+            .route("/debug/job/actions", about(JobAsk::Actions))
             .route("/debug/job/act", post(act).layer(DefaultBodyLimit::max(MAX_BODY)))
             .route("/debug/machine", get(machine))
             .with_state(LiveSource { jobs, has_tokens })
@@ -198,32 +198,11 @@ impl IntoResponse for LiveRefusal {
     }
 }
 
-async fn report(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
-    source.answer(&headers, job, JobAsk::Report).await
-}
-
-async fn pods(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
-    source.answer(&headers, job, JobAsk::Pods).await
-}
-
-async fn events(State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap) -> Response {
-    source.answer(&headers, job, JobAsk::Events).await
-}
-
-async fn manifest(
-    State(source): State<LiveSource>,
-    Query(job): Query<JobKey>,
-    headers: HeaderMap,
-) -> Response {
-    source.answer(&headers, job, JobAsk::Manifest).await
-}
-
-async fn actions(
-    State(source): State<LiveSource>,
-    Query(job): Query<JobKey>,
-    headers: HeaderMap,
-) -> Response {
-    source.answer(&headers, job, JobAsk::Actions).await
+/// The route of a question that needs no more than the Job.
+fn about(ask: JobAsk) -> MethodRouter<LiveSource> {
+    get(async move |State(source): State<LiveSource>, Query(job): Query<JobKey>, headers: HeaderMap| {
+        source.answer(&headers, job, ask).await
+    })
 }
 
 async fn log(
