@@ -53,7 +53,7 @@ fn each_new_pod_says_how_many_more_the_job_needs() {
         ("one that leaves keeps its place", warm(only_failed, leaving), vec![6, 5, 4]),
     ] {
         let plan = reconcile(&state, at(160));
-        assert_eq!(plan.creates.iter().map(|new| new.behind).collect::<Vec<_>>(), behind, "{name}");
+        assert_eq!(plan.creates.iter().map(|new| new.behind.in_all).collect::<Vec<_>>(), behind, "{name}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::{bench, create, one_at_a_time};
 use crate::cluster::gate::{Answer, GateConfig, Write, WriteError};
 use crate::job::manifest::{Encoding, Maker};
 use crate::job::names::EXTERNAL_FINALIZER;
-use crate::job::pod::{NewPod, Place};
+use crate::job::pod::{Behind, NewPod, Place};
 use crate::job::spec::Completion;
 use crate::job::template::PodTemplate;
 use crate::job::tests::fixture::{job, with};
@@ -23,7 +23,13 @@ fn create_pod(bytes: usize) -> Write {
     let maker = Maker::new(&job, EXTERNAL_FINALIZER, 0, None).unwrap();
     let place = Place { number: 0, attempt: 0 };
     Write::CreatePod {
-        pod: maker.manifest(NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 }),
+        pod: maker.manifest(NewPod {
+            place,
+            index_failures: None,
+            backoff: None,
+            lineage: None,
+            behind: Behind::default(),
+        }),
     }
 }
 
