@@ -288,7 +288,7 @@ impl Outcome {
 pub struct Behind {
     /// All that are needed if none fails.
     pub in_all: u32,
-    /// Those among them that are wanted now, and do not wait for others to end.
+    /// The part that is wanted now, and does not wait for others to end.
     pub now: u32,
 }
 
