@@ -225,7 +225,7 @@ impl Tracker {
             .collect();
         let found = |tracked: &Tracked| {
             let outcome = |name: &str| known.get(&(tracked.namespace(), name)).copied();
-            OrderLook::new(tracked.after.as_ref()?, None, outcome, |_| false).obstacle
+            OrderLook::new(tracked.after.as_ref()?, |_| false, outcome, |_| false).obstacle
         };
         let obstacles: Vec<_> =
             self.jobs.iter().map(|tracked| found(tracked).filter(|_| is_open(&tracked))).collect();

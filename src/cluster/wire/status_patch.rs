@@ -44,7 +44,7 @@ fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static st
             (NAMES_USED_ANNOTATION, number(status.names_used)),
             (RESTARTS_ANNOTATION, number(status.restarts)),
             (RUNNING_SINCE_ANNOTATION, since),
-            (RESULTS_ANNOTATION, status.results.as_ref().map(|results| results.to_string())),
+            (RESULTS_ANNOTATION, status.results.as_deref().map(str::to_owned)),
             (AFTER_MET_ANNOTATION, status.after_met.as_deref().map(str::to_owned)),
         ]
     };
