@@ -35,12 +35,12 @@ pub trait Input {
 pub enum Replaces<'a> {
     /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
     Shows(&'a Uid, u64),
-    /// None. It is the end of an object, which must be handled between the earlier readings and the later
+    /// Replaces nothing. It is the end of an object, which must be handled between the earlier readings and the later
     /// ones.
     Ends(&'a Uid),
-    /// None. It is a boundary for all objects, such as the end of a list.
+    /// Replaces nothing. It is a boundary for all objects, such as the end of a list.
     Divides,
-    /// None. It may be handled before or after readings.
+    /// Replaces nothing. It may be handled before or after readings.
     Any,
 }
 

@@ -48,7 +48,7 @@ struct KnownJob {
     outcome: JobOutcome,
     /// The Jobs that it waits for, unless it has begun.
     after: Option<Arc<Predecessors>>,
-    /// Those among them that have ended as wanted.
+    /// The predecessors that have ended as wanted.
     met: Option<Arc<str>>,
 }
 
@@ -82,7 +82,7 @@ struct CycleSearch<'a> {
     jobs: Option<&'a NamespaceJobs>,
     /// The Job that looks.
     target: &'a str,
-    /// The names that were looked at. None of them leads to the target, unless a cycle has been found.
+    /// The names that were looked at. They do not lead to the target, unless a cycle has been found.
     seen: HashSet<&'a str>,
 }
 
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Whoever may create Jobs chooses their names: a look costs no more, however many lead on to others.
+    /// Users who create Jobs choose their names: a look costs no more, however many lead on to others.
     #[test]
     fn all_predecessors_of_a_job_share_one_search() {
         let names = |from: usize| (from..from + 20).map(|n| format!("job-{n}")).collect::<Vec<_>>().join(",");

@@ -58,7 +58,7 @@ pub struct Pod {
     pub finished: Second,
     /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
-    /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
+    /// Exit codes and conditions, for pod failure policies. Absent where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
 

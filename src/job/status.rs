@@ -19,16 +19,16 @@ pub struct JobStatus {
     pub completion_time: Option<Timestamp>,
     /// `active`: pods that are pending or running and not being deleted.
     pub active: u32,
-    /// `ready`: active pods whose Ready condition is True. `None` before the first write.
+    /// `ready`: active pods whose Ready condition is True. Absent before the first write.
     pub ready: Option<u32>,
-    /// `terminating`: pods that are being deleted and have not ended. `None` before the first write.
+    /// `terminating`: pods that are being deleted and have not ended. Absent before the first write.
     pub terminating: Option<u32>,
     /// `succeeded`; for Indexed Jobs the number of `completed_indexes`.
     pub succeeded: u32,
     /// `failed`.
     pub failed: u32,
     /// `uncountedTerminatedPods`: ended pods that are recorded here but not yet in `succeeded` and `failed`.
-    /// `None` before the first write.
+    /// Absent before the first write.
     pub uncounted: Option<Uncounted>,
     /// `completedIndexes` of an Indexed Job.
     pub completed_indexes: IndexSet,

@@ -137,7 +137,7 @@ impl Parts {
         parts.into_iter().flatten().collect()
     }
 
-    /// What one controller shows; `None` if it does not answer.
+    /// The part of one controller; `None` if it does not answer.
     async fn part<T: DeserializeOwned>(&self, at: SocketAddr, path: &str) -> Option<T> {
         let request = Request::get(format!("http://{at}{path}"))
             .header(header::AUTHORIZATION, &self.authorization)

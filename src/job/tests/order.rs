@@ -104,7 +104,7 @@ fn an_end_that_no_status_names_yet_is_remembered() {
     assert_eq!(reconcile(&state, at(100)).creates.len(), 1);
 }
 
-/// Whoever looks next may be another owner, and the predecessor gone.
+/// Another owner may look next, and the predecessor may be gone.
 #[test]
 fn an_end_of_a_predecessor_does_not_wait_behind_progress() {
     let mut state = state(after(&[("yardmaster.dev/after", "a, b")]), []);
