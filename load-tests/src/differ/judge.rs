@@ -1,5 +1,7 @@
 //! The decision on each pair: its first play, and further plays if that shows a difference.
 
+use std::time::{Duration, Instant};
+
 use futures::future::{join, join_all};
 use tokio::sync::Semaphore;
 
@@ -14,6 +16,8 @@ use super::yard::Yard;
 
 /// Smaller plans of one story that are played at once.
 const TRIED_AT_ONCE: usize = 6;
+/// Longest time for which a plan is made smaller. A difference that passes takes minutes in each play.
+const SHRUNK_FOR: Duration = Duration::from_secs(300);
 /// Pairs that are begun and not yet decided, for each place. They are more than the places, since some only wait.
 const BEGUN: usize = 3;
 /// How often a difference is played again, and the reference against itself.
@@ -87,7 +91,11 @@ impl<'a> PairJudge<'a> {
                 .find(is_known)
                 .map_or((played.clone(), Some(false)), |known| (known.clone(), None));
         };
-        let same_again = async |plan: Plan| Some(self.play(plan, Opponent::Ours).await).filter(is_same);
+        let began = Instant::now();
+        let same_again = async |plan: Plan| {
+            let in_time = began.elapsed() < SHRUNK_FOR;
+            if in_time { Some(self.play(plan, Opponent::Ours).await).filter(is_same) } else { None }
+        };
         let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, same_again).await;
         match smaller {
             Some(smaller) if !self.reference_varies(&smaller).await => (smaller, Some(true)),

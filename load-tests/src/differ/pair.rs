@@ -28,9 +28,9 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
 const HEALING: Duration = Duration::from_secs(25);
-/// The same where ours is known to be later than the reference: the back-off after five failures, or some searches for pods
-/// without labels.
-const HEALING_LATE: Duration = Duration::from_secs(170);
+/// The same where ours is known to be later than the reference. It is longer than the back-off after six failures, the most
+/// that a plan allows, and than some searches for pods without labels.
+const HEALING_LATE: Duration = Duration::from_secs(350);
 /// A pause between two acts, so that the reference handles what was before it by itself. It handles a Job once a second.
 const PAUSE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
