@@ -255,7 +255,7 @@ fn differ(args: &[&str]) -> (String, Value, Option<i32>) {
 #[test]
 fn a_controller_does_not_differ_from_itself() {
     let (printed, report, code) = differ(&["--seeds", "3", "--from", "1"]);
-    let last = "pairs 3: different 0, known 0, equal 3, unfinished 0";
+    let last = "pairs 3: different 0, known 0, equal 3, unfinished 0, undecided 0";
     assert_eq!((printed.lines().last(), code), (Some(last), Some(0)), "{printed}{report:#}");
 }
 
@@ -279,7 +279,7 @@ fn a_controller_that_differs_is_found() {
     let broken = ["--controller-flag", "--pod-failure-backoff", "--controller-flag", "1s", "--shrink", "6"];
     let files = ["--replay", file.to_str().unwrap(), "--write-scenarios", scenarios.to_str().unwrap()];
     let (printed, report, code) = differ(&[&broken[..], &files].concat());
-    let last = "pairs 1: different 1, known 0, equal 0, unfinished 0";
+    let last = "pairs 1: different 1, known 0, equal 0, unfinished 0, undecided 0";
     assert_eq!((printed.lines().last(), code), (Some(last), Some(1)), "{printed}");
     let story = &report["stories"][0];
     assert_eq!(

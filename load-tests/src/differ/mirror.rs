@@ -97,6 +97,11 @@ impl Mirror {
         self.lock().remove(namespace);
     }
 
+    /// The namespaces that are looked at.
+    pub(super) fn namespaces(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
     /// The objects of a namespace.
     pub(super) fn objects(&self, namespace: &str) -> Objects {
         let spaces = self.lock();
@@ -221,6 +226,7 @@ mod tests {
         assert_eq!(mirror.changed("n"), Some(changed), "nothing new of Jobs and pods");
         mirror.apply(Kind::Pods, Event::Listed(vec![object("c", "3")]));
         assert_eq!(pods(&mirror), ["c"]);
+        assert_eq!(mirror.namespaces(), ["n"]);
         mirror.close("n");
         assert!(mirror.changed("n").is_none() && pods(&mirror).is_empty());
     }

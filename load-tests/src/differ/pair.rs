@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use futures::future::try_join;
 use serde_json::Value;
+use tokio::sync::SemaphorePermit;
 use tokio::time::sleep;
 
 use super::class::Class;
@@ -27,9 +28,9 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
 const HEALING: Duration = Duration::from_secs(25);
-/// The same where ours is known to be later than the reference: the back-off after five failures, or some searches for pods
-/// without labels.
-const HEALING_LATE: Duration = Duration::from_secs(170);
+/// The same where ours is known to be later than the reference. It is longer than the back-off after six failures, the most
+/// that a plan allows, and than some searches for pods without labels.
+const HEALING_LATE: Duration = Duration::from_secs(350);
 /// A pause between two acts, so that the reference handles what was before it by itself. It handles a Job once a second.
 const PAUSE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
@@ -100,6 +101,8 @@ struct Pair<'a> {
     sides: [Side; 2],
     opponent: Opponent,
     lasting: Duration,
+    /// The right to play, until there are no more acts.
+    place: Option<SemaphorePermit<'a>>,
 }
 
 impl Played {
@@ -108,9 +111,14 @@ impl Played {
         Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), shown: None }
     }
 
-    /// Plays a plan in new namespaces.
-    pub(super) async fn of(yard: &Yard, plan: &Plan, opponent: Opponent) -> Self {
-        let mut pair = match Pair::prepare(yard, plan, opponent).await {
+    /// Plays a plan in new namespaces. `place` is given back after the last act.
+    pub(super) async fn of(
+        yard: &Yard,
+        plan: &Plan,
+        opponent: Opponent,
+        place: Option<SemaphorePermit<'_>>,
+    ) -> Self {
+        let mut pair = match Pair::prepare(yard, plan, opponent, place).await {
             Ok(pair) => pair,
             Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
         };
@@ -158,10 +166,15 @@ impl Played {
 }
 
 impl<'a> Pair<'a> {
-    async fn prepare(yard: &'a Yard, plan: &Plan, opponent: Opponent) -> Result<Self> {
+    async fn prepare(
+        yard: &'a Yard,
+        plan: &Plan,
+        opponent: Opponent,
+        place: Option<SemaphorePermit<'a>>,
+    ) -> Result<Self> {
         let (reference, ours) = try_join(yard.side(false), yard.side(opponent != Opponent::Itself)).await?;
         let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
-        Ok(Self { yard, sides: [reference, ours], opponent, lasting })
+        Ok(Self { yard, sides: [reference, ours], opponent, lasting, place })
     }
 
     async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
@@ -206,9 +219,11 @@ impl<'a> Pair<'a> {
 
     /// Plays a step on both sides at the same time, on the reference with pauses if there are any.
     async fn act(&mut self, plan: &Plan, step: &Step, pauses: Option<Pauses>) -> Result<()> {
-        let _turn = self.yard.turn().await;
+        // A turn that lasted through pauses would keep other pairs waiting.
+        let turn = if pauses.is_some() { None } else { self.yard.turn().await };
         let singly = pauses.map_or_else(|| step.clone(), |_| step.singly());
         try_join(self.act_on(0, plan, &singly, pauses), self.act_on(1, plan, step, None)).await?;
+        drop(turn);
         for act in &step.0 {
             if let What::Restart { turn } = act.what {
                 self.yard.restart(turn).await?;
@@ -236,6 +251,7 @@ impl<'a> Pair<'a> {
         for ((act, pods), turn) in step.0.iter().zip(chosen).zip(0..) {
             let pause = pauses.map_or(Duration::ZERO, |pauses| pauses.before(turn));
             tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into()) + pause).await;
+            let _turn = if pauses.is_some() { self.yard.turn().await } else { None };
             self.act_one(side, plan, &act.what, &pods).await?;
         }
         Ok(())
@@ -333,6 +349,8 @@ impl<'a> Pair<'a> {
         if weightiest.is_none_or(|field| field < Field::Active) {
             return difference;
         }
+        // The pair only waits from now on.
+        self.place = None;
         let began = Instant::now();
         let is_late = waits_longer(&difference) || is_of_owners(&difference);
         let longest = if is_late { HEALING_LATE } else { HEALING };

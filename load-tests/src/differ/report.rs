@@ -12,7 +12,7 @@ use super::pair::{Outcome, Played};
 use super::plan::Plan;
 use super::rules::Known;
 use crate::report::page::{STYLE, escape};
-use crate::report::{Env, write_text};
+use crate::report::{Env, replace_text, write_text};
 
 /// The verdict on a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,9 @@ impl fmt::Display for Verdict {
 pub(super) struct Story {
     pub(super) seed: u64,
     pub(super) verdict: String,
+    /// Whether the verdict is the last one: nothing is played again for it.
+    #[serde(skip)]
+    is_decided: bool,
     /// Whether the same plan showed the same again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repeats: Option<bool>,
@@ -66,7 +69,13 @@ impl Story {
     fn of(played: &Played, repeats: Option<bool>) -> Self {
         let plan = played.plan.clone();
         let verdict = Verdict::of(played).to_string();
-        Self { seed: plan.seed, verdict, repeats, text: text(played), plan }
+        Self { seed: plan.seed, verdict, is_decided: true, repeats, text: text(played), plan }
+    }
+
+    /// The story of a first play that must be played again.
+    fn undecided(played: &Played) -> Self {
+        let story = Self::of(played, None);
+        Self { is_decided: false, verdict: format!("undecided: {}", story.verdict), ..story }
     }
 }
 
@@ -106,12 +115,17 @@ impl fmt::Display for Story {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) env: Env,
-    /// Numbers of pairs.
+    /// Number of all pairs: the sum of the five numbers below.
     pub(super) pairs: usize,
     pub(super) equal: usize,
+    /// Pairs with a difference that a rule explains.
     pub(super) known: usize,
+    /// Pairs with a difference that no rule explains.
     pub(super) different: usize,
+    /// Pairs that were played without a result.
     pub(super) unfinished: usize,
+    /// Pairs that are not played yet, or whose difference must be played again.
+    pub(super) undecided: usize,
     /// Numbers of pairs by the rule that explains them.
     pub(super) rules: BTreeMap<String, usize>,
     /// Numbers of pairs by the kind of their difference.
@@ -121,35 +135,52 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(env: Env) -> Self {
+    /// The report on this number of pairs. All of them are undecided.
+    pub(super) fn new(env: Env, pairs: usize) -> Self {
         Self {
             env,
-            pairs: 0,
+            pairs,
             equal: 0,
             known: 0,
             different: 0,
             unfinished: 0,
+            undecided: pairs,
             rules: BTreeMap::new(),
             kinds: BTreeMap::new(),
             stories: Vec::new(),
         }
     }
 
-    /// Adds a pair, and whether its difference was seen again. Prints what nothing explains.
-    pub(super) fn add(&mut self, played: &Played, repeats: Option<bool>) {
-        let verdict = Verdict::of(played);
+    /// Keeps the difference of a first play until it is decided.
+    pub(super) fn keep(&mut self, first: &Played) {
+        self.push(Story::undecided(first));
+    }
+
+    /// Adds a decided pair, and whether its difference was seen again. Prints a difference that no rule explains.
+    pub(super) fn add(&mut self, first: &Played, decided: &Played, repeats: Option<bool>) {
+        let is_kept = |story: &Story| !story.is_decided && story.plan == first.plan;
+        if let Some(kept) = self.stories.iter().position(is_kept) {
+            self.stories.remove(kept);
+        }
+        let verdict = Verdict::of(decided);
         self.count(&verdict);
         if verdict != Verdict::Equal {
-            let story = Story::of(played, repeats);
+            let story = Story::of(decided, repeats);
             if matches!(verdict, Verdict::Different(_)) {
                 print!("\n{story}");
             }
-            self.stories.push(story);
+            self.push(story);
         }
     }
 
+    /// Adds a story in the order of seeds.
+    fn push(&mut self, story: Story) {
+        let at = self.stories.partition_point(|other| other.seed <= story.seed);
+        self.stories.insert(at, story);
+    }
+
     fn count(&mut self, verdict: &Verdict) {
-        self.pairs += 1;
+        self.undecided = self.undecided.saturating_sub(1);
         match verdict {
             Verdict::Equal => self.equal += 1,
             Verdict::Known(rule) => {
@@ -166,13 +197,13 @@ impl Report {
 
     /// Whether every pair was judged, and no difference is unexplained.
     pub(super) fn is_good(&self) -> bool {
-        self.different == 0 && self.unfinished == 0
+        self.different == 0 && self.unfinished == 0 && self.undecided == 0
     }
 
-    /// Writes FILE.json, and a page beside it.
+    /// Writes FILE.json, and a page beside it. Replaces both as a whole.
     pub(super) fn write(&self, file: &Path) -> Result<()> {
-        write_text(file, &(serde_json::to_string_pretty(self)? + "\n"))?;
-        write_text(&file.with_extension("html"), &self.page()?)
+        replace_text(file, &(serde_json::to_string_pretty(self)? + "\n"))?;
+        replace_text(&file.with_extension("html"), &self.page()?)
     }
 
     fn page(&self) -> Result<String> {
@@ -210,10 +241,13 @@ impl fmt::Display for Report {
         for (title, counts) in [("known", &self.rules), ("different", &self.kinds)] {
             counts.iter().try_for_each(|(what, count)| writeln!(f, "{count:>5} {title}: {what}"))?;
         }
-        let Self { pairs, equal, known, different, unfinished, .. } = self;
+        let Self { pairs, equal, known, different, unfinished, undecided, .. } = self;
+        let decided = pairs.saturating_sub(*undecided);
+        writeln!(f, "decided {decided} of {pairs} pairs; {different} differ, and no rule explains it")?;
         write!(
             f,
-            "pairs {pairs}: different {different}, known {known}, equal {equal}, unfinished {unfinished}"
+            "pairs {pairs}: different {different}, known {known}, equal {equal}, unfinished {unfinished}, \
+             undecided {undecided}"
         )
     }
 }
@@ -225,23 +259,43 @@ mod tests {
 
     #[test]
     fn the_last_line_sums_up() {
-        let mut report = Report::new(Env::here("none".into()));
+        let mut report = Report::new(Env::here("none".into()), 5);
         let verdicts =
             [Verdict::Equal, Verdict::Known(Known::EndsWhileSuspended), Verdict::Different("Active".into())];
         verdicts.iter().for_each(|verdict| report.count(verdict));
         let text = report.to_string();
-        let last = "pairs 3: different 1, known 1, equal 1, unfinished 0";
+        let last = "pairs 5: different 1, known 1, equal 1, unfinished 0, undecided 2";
         assert_eq!(text.lines().last(), Some(last), "{text}");
+        assert!(text.contains("decided 3 of 5 pairs; 1 differ"), "{text}");
         assert!(!report.is_good());
     }
 
     #[test]
     fn a_pair_that_is_not_judged_is_not_good() {
-        let mut report = Report::new(Env::here("none".into()));
+        let mut report = Report::new(Env::here("none".into()), 2);
         report.count(&Verdict::Known(Known::ActiveDuringBackoff));
+        assert!(!report.is_good(), "a pair is undecided");
+        report.count(&Verdict::Equal);
         assert!(report.is_good());
-        report.count(&Verdict::Unfinished("no time".into()));
+        report.count(&Verdict::Unfinished("no rest".into()));
         assert!(!report.is_good());
+    }
+
+    #[test]
+    fn a_difference_is_kept_until_it_is_decided() {
+        let mut report = Report::new(Env::here("none".into()), 2);
+        let verdicts = |report: &Report| -> Vec<String> {
+            report.stories.iter().map(|story| story.verdict.clone()).collect()
+        };
+        let [first, second] = [5, 3].map(|seed| Played::unfinished(Plan::of(seed), "no rest".into()));
+        report.keep(&first);
+        report.add(&second, &second, None);
+        assert_eq!(verdicts(&report), ["unfinished: no rest", "undecided: unfinished: no rest"], "by seed");
+        assert_eq!((report.undecided, report.unfinished), (1, 1));
+        let smaller = Played::unfinished(Plan { steps: Vec::new(), ..Plan::of(5) }, "no rest".into());
+        report.add(&first, &smaller, None);
+        assert_eq!(verdicts(&report), ["unfinished: no rest", "unfinished: no rest"]);
+        assert_eq!((report.undecided, report.unfinished), (0, 2));
     }
 
     #[test]

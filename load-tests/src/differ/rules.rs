@@ -20,6 +20,19 @@ const ENDS: [&str; 7] = [
     "SuccessPolicy",
 ];
 
+/// The fields in which a pod more shows after the deadline of its Job.
+const AFTER_DEADLINE: [Field; 9] = [
+    Field::Conditions,
+    Field::Failed,
+    Field::CompletionTime,
+    Field::Active,
+    Field::Ready,
+    Field::Terminating,
+    Field::Uncounted,
+    Field::Pods,
+    Field::Events,
+];
+
 /// A rule by which Yardmaster differs from the controller built into Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) enum Known {
@@ -32,12 +45,13 @@ pub(super) enum Known {
     SurplusAmongEqualPods,
     ReleasedLater,
     EndsBeforeItIsGone,
+    CreatesBeforeDeadline,
     ActsAtOnce,
     Race,
 }
 
 impl Known {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
@@ -46,6 +60,7 @@ impl Known {
         Self::SurplusAmongEqualPods,
         Self::ReleasedLater,
         Self::EndsBeforeItIsGone,
+        Self::CreatesBeforeDeadline,
         Self::ActsAtOnce,
         Self::Race,
     ];
@@ -83,6 +98,10 @@ impl Known {
             Self::EndsBeforeItIsGone => {
                 "a deletion with the policy Orphan takes its pods from a Job before the Job goes: ours sees that no pod is \
                  left, and ends the Job meanwhile; the built-in looks a second later, when the Job is gone"
+            }
+            Self::CreatesBeforeDeadline => {
+                "ours replaces a pod at once, and the built-in a second later: if the deadline of the Job passes in \
+                 between, ours has a pod more that has to end"
             }
             Self::ActsAtOnce => {
                 "the built-in looks at a Job once a second, and takes several acts in at once; ours takes them in as \
@@ -128,6 +147,13 @@ impl Known {
                             && without_end(one.ours.as_deref()) == without_end(one.reference.as_deref())
                     })
             }
+            Self::CreatesBeforeDeadline => {
+                difference.is_only(&AFTER_DEADLINE)
+                    && difference
+                        .fields
+                        .iter()
+                        .all(|one| creates_before_deadline(played, difference, &one.job))
+            }
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
                     && without_indexes(&difference.reference) == without_indexes(&difference.ours)
@@ -163,6 +189,18 @@ fn is_orphaned_last(played: &Played, job: &str) -> bool {
 fn without_end(events: Option<&str>) -> Vec<&str> {
     let is_end = |event: &str| event.split(' ').nth(1).is_some_and(|reason| ENDS.contains(&reason));
     events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
+}
+
+/// Whether the deadline has ended a Job on both sides since the last step began, and ours has more pods that do not run on.
+fn creates_before_deadline(played: &Played, difference: &Difference, job: &str) -> bool {
+    let ended = |state: &State| state.has_any(job, &["FailureTarget=True DeadlineExceeded"]);
+    let before = played.last_before().is_some_and(ended);
+    let ending = |state: &State| {
+        let pods = state.count(job, |class| !class.is_active() && class.phase != "Succeeded");
+        u64::from(pods).max(state.number(Field::Failed, job))
+    };
+    let [reference, ours] = [&difference.reference, &difference.ours];
+    !before && ended(reference) && ended(ours) && ending(ours) > ending(reference)
 }
 
 /// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
@@ -393,6 +431,30 @@ mod tests {
             let sides = [side(false, labels), side(true, labels)];
             let played = played(&[], State::default(), sides, healed);
             assert_eq!(Known::explaining(&played) == Some(Known::ReleasedLater), known, "{played:?}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_may_pass_before_the_built_in_creates_a_pod() {
+        let target = |reason: &str, failed: u64, ended: bool| {
+            let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": reason});
+            let target = condition("FailureTarget");
+            let conditions = if ended { json!([target, condition("Failed")]) } else { json!([target]) };
+            json!({"conditions": conditions, "failed": failed, "startTime": "t"})
+        };
+        let deadline = |failed, ended| state(false, &target("DeadlineExceeded", failed, ended), 0);
+        let limit = |failed, ended| state(false, &target("BackoffLimitExceeded", failed, ended), 0);
+        let active = || state(false, &json!({"active": 1, "startTime": "t"}), 1);
+        for (before, sides, known) in [
+            (active(), [deadline(1, true), deadline(2, false)], true),
+            (active(), [deadline(2, true), deadline(1, false)], false),
+            (active(), [limit(1, true), limit(2, false)], false),
+            (active(), [limit(1, true), deadline(2, false)], false),
+            (deadline(1, false), [deadline(1, true), deadline(2, false)], false),
+        ] {
+            let played = played(&[], before, sides, None);
+            let explained = Known::explaining(&played) == Some(Known::CreatesBeforeDeadline);
+            assert_eq!(explained, known, "{played:?}");
         }
     }
 

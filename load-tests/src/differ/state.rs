@@ -226,7 +226,7 @@ impl State {
     }
 
     /// Whether a Job has one of these conditions.
-    fn has_any(&self, job: &str, conditions: &[&str]) -> bool {
+    pub(super) fn has_any(&self, job: &str, conditions: &[&str]) -> bool {
         let has = self.get(Field::Conditions, job).unwrap_or_default();
         has.split("; ").any(|one| conditions.iter().any(|condition| one.starts_with(condition)))
     }

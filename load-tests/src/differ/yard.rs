@@ -1,9 +1,11 @@
 //! The parts that all pairs share: the API server, both controllers, and the mirror.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::future::join_all;
 use http::Request;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -31,6 +33,13 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// Most replicas.
 const MOST: usize = 4;
 
+/// The replicas of Yardmaster.
+struct Crew {
+    fleet: Fleet,
+    /// When the last restart of each kind began.
+    began: BTreeMap<Turn, Instant>,
+}
+
 /// The place of all pairs.
 pub(super) struct Yard {
     client: kube::Client,
@@ -39,7 +48,7 @@ pub(super) struct Yard {
     managed_by: String,
     /// Numbers of namespaces.
     next: AtomicU64,
-    fleet: Mutex<Fleet>,
+    crew: Mutex<Crew>,
     /// The reference, where that is Yardmaster under the built-in's name.
     reference: Option<Fleet>,
     restart_reference: Option<String>,
@@ -88,7 +97,7 @@ impl Yard {
             name: ground.namespace.clone(),
             managed_by: common.controller_name().to_owned(),
             next: AtomicU64::new(0),
-            fleet: Mutex::new(fleet),
+            crew: Mutex::new(Crew { fleet, began: BTreeMap::new() }),
             reference,
             restart_reference,
             restarted: watch::Sender::default(),
@@ -109,11 +118,15 @@ impl Yard {
 
     /// Deletes a side.
     pub(super) async fn end(&self, side: &Side) {
+        self.remove(side.namespace()).await;
+    }
+
+    async fn remove(&self, namespace: &str) {
         let _turn = self.turn().await;
-        self.mirror.close(side.namespace());
-        if let Err(error) = namespaces::remove(&self.client, side.namespace()).await {
+        self.mirror.close(namespace);
+        if let Err(error) = namespaces::remove(&self.client, namespace).await {
             // The verdict of the pair counts for more.
-            eprintln!("{}: not all is gone: {error:#}", side.namespace());
+            eprintln!("{namespace}: not all is gone: {error:#}");
         }
     }
 
@@ -129,10 +142,22 @@ impl Yard {
         if refuse { json!({label: "true"}) } else { json!({label: null}) }
     }
 
-    /// Changes the controllers. Returns once all shards have owners.
+    /// Changes the controllers. Returns once all shards have owners. Pairs that wait for the same kind of restart share
+    /// one, since each restart concerns all pairs.
     pub(super) async fn restart(&self, turn: Turn) -> Result<()> {
-        let mut fleet = self.fleet.lock().await;
-        self.restarted.send_replace(Some(Instant::now()));
+        let asked = Instant::now();
+        let mut crew = self.crew.lock().await;
+        if crew.began.get(&turn).is_some_and(|began| *began >= asked) {
+            return Ok(());
+        }
+        let began = Instant::now();
+        self.restarted.send_replace(Some(began));
+        self.change_crew(&mut crew.fleet, turn).await?;
+        crew.began.insert(turn, began);
+        Ok(())
+    }
+
+    async fn change_crew(&self, fleet: &mut Fleet, turn: Turn) -> Result<()> {
         let running = fleet.len();
         match turn {
             Turn::Kill => {
@@ -164,18 +189,19 @@ impl Yard {
 
     /// An error if a replica has ended by itself.
     pub(super) async fn check(&self) -> Result<()> {
-        self.fleet.lock().await.check()
+        self.crew.lock().await.fleet.check()
     }
 
-    /// Ends the controllers and removes what is left.
+    /// Ends the controllers and removes what is left, also of pairs that were interrupted.
     pub(super) async fn close(self) -> Result<()> {
+        join_all(self.mirror.namespaces().iter().map(|namespace| self.remove(namespace))).await;
         if self.reference.is_none() {
             for kind in [BINDINGS, POLICIES] {
                 let path = format!("{ADMISSION}/{kind}/{}", self.name);
                 let _deleted: Value = self.client.request(Request::delete(path).body(Vec::new())?).await?;
             }
         }
-        self.fleet.into_inner().end().await;
+        self.crew.into_inner().fleet.end().await;
         if let Some(reference) = self.reference {
             reference.end().await;
         }

@@ -227,6 +227,14 @@ pub(crate) fn write_text(file: &Path, text: &str) -> Result<()> {
     std::fs::write(file, text).with_context(|| file.display().to_string())
 }
 
+/// Replaces a file as a whole: a reader sees the old text or the new one.
+pub(crate) fn replace_text(file: &Path, text: &str) -> Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    write_text(Path::new(&beside), text)?;
+    std::fs::rename(&beside, file).with_context(|| file.display().to_string())
+}
+
 /// All latencies. With several waves, those of each as `job_total/NAME`.
 pub(crate) fn latencies(all: &Latencies, waves: &[String]) -> BTreeMap<String, Percentiles> {
     let named = [

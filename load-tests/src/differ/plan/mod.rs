@@ -75,7 +75,7 @@ pub(super) enum Propagation {
 }
 
 /// How the controllers are changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Turn {
     /// A replica is killed and started again. The reference is restarted, if there is a command for that.
