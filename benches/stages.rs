@@ -34,7 +34,7 @@ use yardmaster::job::counting::{Next, compose};
 use yardmaster::job::limits::Limits;
 use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::EXTERNAL_FINALIZER;
-use yardmaster::job::pod::{NewPod, Place};
+use yardmaster::job::pod::{Behind, NewPod, Place};
 use yardmaster::job::spec::Job;
 use yardmaster::job::state::JobState;
 use yardmaster::job::status::{JobStatus, Uncounted};
@@ -116,7 +116,7 @@ fn pod_manifest(bencher: Bencher<'_, '_>) {
         index_failures: None,
         backoff: None,
         lineage: None,
-        behind: 0,
+        behind: Behind::default(),
     };
     let body = |number| maker().manifest(at(number)).body();
     let mut numbers = INDEXES..;

@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
+#[path = "cli_objects/output.rs"]
+mod output;
+#[path = "cli_objects/resume.rs"]
+mod resume;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +14,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::binary::{Background, until, yardmaster};
+use crate::binary::yardmaster;
 
 struct Files(TempDir);
 
@@ -316,141 +320,6 @@ fn a_job_that_selects_another_node_is_refused_until_this_one_has_the_label() {
     assert!(told.contains("this machine has no label disk=ssd: --node-label"), "{told}");
     let (code, logs, told) = outcome(&mut files.run(&[&args[..], &["--node-label", "disk=ssd"]].concat()));
     assert_eq!((code, logs.as_str()), (Some(0), "now\n"), "{told}");
-}
-
-#[test]
-fn the_output_of_each_index_is_in_a_file() {
-    let files = Files::new();
-    // Index 1 fails once.
-    let script = "echo of $JOB_COMPLETION_INDEX; test $JOB_COMPLETION_INDEX != 1 || test -e again || { touch again; exit 1; }";
-    let args = ["--array", "0-2", "--retries", "2", "--log-dir", "logs", "--", "sh", "-c", script];
-    let (code, logs, told) = outcome(&mut files.run(&args));
-    assert_eq!((code, logs.as_str()), (Some(0), ""), "{told}");
-    let log = |index: u32| std::fs::read_to_string(files.path().join(format!("logs/{index}.log"))).unwrap();
-    assert_eq!([log(0), log(1), log(2)], ["of 0\n", "of 1\nof 1\n", "of 2\n"]);
-    files.write("taken", "");
-    let (code, _, told) = outcome(&mut files.run(&["--log-dir", "taken", "--", "true"]));
-    assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
-}
-
-#[test]
-fn the_output_of_indexes_comes_in_their_order_and_whole() {
-    let files = Files::new();
-    // Index 0 ends after all others; 1 fails once, and 3 exceeds its retries.
-    let script = r#"
-        i=$JOB_COMPLETION_INDEX; echo "begin $i"
-        case $i in
-        0) until test -e 1 -a -e 2 -a -e 3; do sleep 0.02; done;;
-        1) test -e again || { touch again; exit 1; };;
-        2) head -c 200000 /dev/zero | tr '\0' x; echo;;
-        3) touch 3; exit 1;;
-        esac
-        touch $i; echo "end $i""#;
-    let array = ["--array", "0-3", "--retries", "1", "--cpus", "10m"];
-    let run = |flags: &[&str]| {
-        let args = [&array[..], flags, &["--logs=ordered", "--", "sh", "-c", script]].concat();
-        let (code, logs, told) = outcome(&mut files.run(&args));
-        assert_eq!(code, Some(1), "{told}");
-        // All of the output is there, and nothing is repeated but the last lines of what failed, at the end.
-        let before_the_end = told.split("RESULT").next().unwrap();
-        assert!(!before_the_end.contains("| begin"), "{told}");
-        logs
-    };
-    let filling = "x".repeat(200_000);
-    let expected =
-        format!("begin 0\nend 0\nbegin 1\nbegin 1\nend 1\nbegin 2\n{filling}\nend 2\nbegin 3\nbegin 3\n");
-    assert_eq!(run(&[]), expected);
-    for name in ["again", "1", "2", "3"] {
-        std::fs::remove_file(files.path().join(name)).unwrap();
-    }
-    assert_eq!(run(&["--log-dir", "logs"]), expected);
-    let kept = std::fs::read_to_string(files.path().join("logs/1.log")).unwrap();
-    assert_eq!(kept, "begin 1\nbegin 1\nend 1\n");
-}
-
-#[test]
-fn the_output_of_jobs_comes_in_their_order_and_that_of_pods_as_they_were_created() {
-    let files = Files::new();
-    let job = |name: &str, spec: &str, script: &str| {
-        format!(
-            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n  {spec}\n  template:\n    spec:\n      \
-             restartPolicy: Never\n      containers: [{{name: main, image: none, command: [sh, -c, {script:?}]}}]\n---\n"
-        )
-    };
-    let folder = files.path().display().to_string();
-    let pods = job(
-        "pods",
-        "completions: 3",
-        &format!("until test -e {folder}/go; do sleep 0.02; done; echo x >> {folder}/n; wc -l < {folder}/n"),
-    );
-    let other = job("other", "completions: 1", &format!("echo other; touch {folder}/go"));
-    let path = files.write("jobs.yaml", &format!("{pods}{other}"));
-    let (code, logs, told) = outcome(&mut files.run(&[path.to_str().unwrap(), "--logs=ordered"]));
-    assert_eq!((code, logs.as_str()), (Some(0), "1\n2\n3\nother\n"), "{told}");
-    let (code, logs, told) = outcome(&mut files.run(&[path.to_str().unwrap(), "--logs=none"]));
-    assert_eq!((code, logs.as_str()), (Some(0), ""), "{told}");
-}
-
-#[test]
-fn a_run_goes_on_with_the_indexes_that_have_not_succeeded() {
-    let files = Files::new();
-    let script = "echo $JOB_COMPLETION_INDEX | tee -a ran; test -e mended || case $JOB_COMPLETION_INDEX in 2|4) exit 1; esac";
-    let run = |flags: &[&str]| {
-        let array = ["--array", "0-4", "--log-dir", "logs", "--logs=ordered"];
-        let (code, logs, told) =
-            outcome(&mut files.run(&[&array[..], flags, &["--", "sh", "-c", script]].concat()));
-        (code, logs, told)
-    };
-    // Nothing has run before.
-    let (code, logs, told) = run(&["--resume"]);
-    assert_eq!((code, logs.as_str()), (Some(1), "0\n1\n2\n3\n4\n"), "{told}");
-    files.write("mended", "");
-    let (code, logs, told) = run(&["--resume"]);
-    assert_eq!((code, logs.as_str()), (Some(0), "2\n4\n"), "{told}");
-    assert!(told.contains("3 indexes have succeeded before") && told.contains("Complete, 5/5"), "{told}");
-    let log = |index: u32| std::fs::read_to_string(files.path().join(format!("logs/{index}.log"))).unwrap();
-    assert_eq!([log(0), log(2)], ["0\n", "2\n"]);
-    let (code, logs, told) = run(&["--resume"]);
-    assert_eq!((code, logs.as_str()), (Some(0), ""), "{told}");
-    assert_eq!(std::fs::read_to_string(files.path().join("ran")).unwrap().lines().count(), 7);
-    // Without the flag everything runs again.
-    let (code, logs, told) = run(&[]);
-    assert_eq!((code, logs.lines().count()), (Some(0), 5), "{told}");
-
-    for (flags, why) in [
-        (&["--log-dir", "logs", "--resume", "--", "true"][..], "default/true- is not Indexed"),
-        (
-            &["--log-dir", "logs", "--resume", "--array", "0-4", "--", "true"],
-            "results of other Jobs: default/sh-",
-        ),
-    ] {
-        let (code, _, told) = outcome(&mut files.run(flags));
-        assert_eq!((code, told.lines().count()), (Some(2), 1), "{told}");
-        assert!(told.starts_with("--resume: ") && told.contains(why), "{told}");
-    }
-}
-
-#[test]
-fn a_run_that_was_killed_goes_on() {
-    let files = Files::new();
-    let script =
-        "echo $JOB_COMPLETION_INDEX >> ran; test $JOB_COMPLETION_INDEX != 1 || test -e go || sleep 600";
-    let array =
-        ["--array", "0-2", "--cpus", "10m", "--log-dir", "logs", "--resume", "--", "sh", "-c", script];
-    let mut killed = Background::start(&mut files.run(&array));
-    let results = files.path().join("logs/yardmaster-results.json");
-    until("two indexes are recorded", || {
-        std::fs::read_to_string(&results).is_ok_and(|text| text.contains("\"0,2\""))
-    });
-    killed.0.kill().unwrap();
-    killed.exit_code();
-    files.write("go", "");
-    let (code, _, told) = outcome(&mut files.run(&array));
-    assert_eq!(code, Some(0), "{told}");
-    let mut ran: Vec<_> =
-        std::fs::read_to_string(files.path().join("ran")).unwrap().lines().map(str::to_owned).collect();
-    ran.sort();
-    assert_eq!(ran, ["0", "1", "1", "2"]);
 }
 
 #[test]

@@ -4,13 +4,16 @@
 
 mod binary;
 mod cluster;
+#[path = "controller/pages.rs"]
+mod pages;
+#[path = "controller/panics.rs"]
+mod panics;
 mod refusals;
 mod statuses;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,9 +25,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use yardmaster::actors::test_hooks::{Part, PartHook, ReconcileHook, ShardHook, TestHooks};
-use yardmaster::actors::{Controller, ControllerConfig, ControllerError, Fatal};
+use yardmaster::actors::ControllerConfig;
 use yardmaster::sharding::ShardCount;
 
 use crate::binary::{Background, PATIENCE, until};
@@ -43,41 +44,6 @@ fn settings() -> ControllerConfig {
         api_backoff_max: Duration::from_millis(200),
         ..ControllerConfig::default()
     }
-}
-
-fn panicking_for(name: &'static str, panics: impl Fn() -> bool + Send + Sync + 'static) -> ControllerConfig {
-    let hook = move |job: &yardmaster::job::spec::Job| {
-        assert!(&*job.name != name || !panics(), "a bug that {name} meets");
-    };
-    ControllerConfig {
-        test_hooks: TestHooks {
-            before_reconcile: Some(ReconcileHook(Arc::new(hook))),
-            ..TestHooks::default()
-        },
-        ..settings()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_one_job_does_not_affect_others() {
-    let cluster = Cluster::start().await;
-    let broken = Arc::new(AtomicBool::new(true));
-    let panics = broken.clone();
-    let controller = cluster.controller(panicking_for("broken", move || panics.load(Ordering::SeqCst))).await;
-    cluster.create("broken", json!({"completions": 5, "parallelism": 2}), "10ms").await;
-    for number in 0..8 {
-        cluster.create(&format!("sound-{number}"), json!({"completions": 5, "parallelism": 2}), "10ms").await;
-    }
-    for number in 0..8 {
-        cluster.assert_exact(&format!("sound-{number}"), 5).await;
-    }
-    assert!(cluster.pods_of("broken").await.is_empty());
-    // The bug is gone and the Job is unchanged: it is retried without a trigger.
-    broken.store(false, Ordering::SeqCst);
-    cluster.assert_exact("broken", 5).await;
-    cluster.assert_pods_ever(9 * 5).await;
-    controller.shutdown().await;
-    cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,90 +114,6 @@ async fn only_the_first_pods_of_a_large_job_are_created_in_json() {
     assert_eq!(number("small"), 0);
     controller.shutdown().await;
     cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn panics_in_the_middle_of_a_job_change_no_count() {
-    let cluster = Cluster::start().await;
-    let looks = AtomicU32::new(0);
-    // Every third reconcile of the Job panics, ten times.
-    let panics = move || {
-        let look = looks.fetch_add(1, Ordering::SeqCst);
-        look < 30 && look % 3 == 2
-    };
-    let controller = cluster.controller(panicking_for("shaky", panics)).await;
-    let spec = json!({"completions": 40, "parallelism": 4, "completionMode": "Indexed"});
-    cluster.create("shaky", spec, "10ms").await;
-    cluster.create("sound", json!({"completions": 20, "parallelism": 4}), "10ms").await;
-    cluster.assert_exact("sound", 20).await;
-    cluster.assert_exact("shaky", 40).await;
-    cluster.assert_pods_ever(60).await;
-    controller.shutdown().await;
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn panics_of_shards_watches_requests_and_the_orphan_controller_change_no_count() {
-    let cluster = Cluster::start().await;
-    let (shards, parts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    let seen = Arc::new(AtomicU32::new(0));
-    let panicked = seen.clone();
-    // Each shard panics with its third message, and each part where it first works, and once again.
-    let in_shard = move |shard: u32| {
-        let mut all = shards.lock().unwrap();
-        all.push(shard);
-        let third = all.iter().filter(|one| **one == shard).count() == 3;
-        drop(all);
-        assert!(!third, "a bug in shard {shard}");
-    };
-    let in_part = move |part: Part| {
-        if matches!(part, Part::LeaseManager | Part::Replica) {
-            return;
-        }
-        let mut all = parts.lock().unwrap();
-        all.push(part);
-        let number = all.iter().filter(|one| **one == part).count();
-        drop(all);
-        if matches!(number, 1 | 9) {
-            panicked.fetch_add(1, Ordering::SeqCst);
-            panic!("a bug in {part:?}");
-        }
-    };
-    let test_hooks = TestHooks {
-        before_pods: Some(ShardHook(Arc::new(in_shard))),
-        at: Some(PartHook(Arc::new(in_part))),
-        ..TestHooks::default()
-    };
-    let controller = cluster.controller(ControllerConfig { test_hooks, ..settings() }).await;
-    for number in 0..8 {
-        let spec = json!({"completions": 20, "parallelism": 4, "completionMode": "Indexed"});
-        cluster.create(&format!("job-{number}"), spec, "10ms").await;
-    }
-    for number in 0..8 {
-        cluster.assert_exact(&format!("job-{number}"), 20).await;
-    }
-    cluster.assert_pods_ever(160).await;
-    assert!(seen.load(Ordering::SeqCst) >= 4, "{seen:?} parts have panicked");
-    controller.shutdown().await;
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_panic_of_what_the_whole_replica_depends_on_ends_it_with_a_message() {
-    for (part, name) in [(Part::LeaseManager, "the lease manager"), (Part::Replica, "the replica actor")] {
-        let cluster = Cluster::start().await;
-        let armed = Arc::new(AtomicBool::new(false));
-        let panics = armed.clone();
-        let hook = move |at: Part| assert!(at != part || !panics.load(Ordering::SeqCst), "a bug in {at:?}");
-        let test_hooks = TestHooks { at: Some(PartHook(Arc::new(hook))), ..TestHooks::default() };
-        let controller = cluster.controller(ControllerConfig { test_hooks, ..settings() }).await;
-        armed.store(true, Ordering::SeqCst);
-        cluster.create("any", json!({"completions": 1}), "10ms").await;
-        let ended = tokio::time::timeout(PATIENCE, controller.ended()).await.expect("it goes on");
-        assert!(matches!(ended, ControllerError::Fatal(Fatal::Panicked(what)) if what == name), "{ended}");
-        controller.abort().await;
-        cluster.end().await;
-    }
 }
 
 /// Runs 300 pods through a controller that crashes whenever the count reaches one of `at`.
@@ -417,85 +299,4 @@ fn collect(listener: &TcpListener, received: &Mutex<Vec<u8>>) {
             });
         }
     });
-}
-
-/// A controller with HTTP pages, and their address.
-async fn with_pages(config: kube::Config) -> (Controller, SocketAddr) {
-    let settings = ControllerConfig { listen: Some(([127, 0, 0, 1], 0).into()), ..settings() };
-    let controller = Controller::start(settings, config).await.unwrap();
-    let at = controller.address().unwrap();
-    (controller, at)
-}
-
-/// Status code and body of a page.
-async fn get(at: SocketAddr, path: &str) -> (u16, String) {
-    let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_pages_show_what_the_replica_does() {
-    let cluster = Cluster::start().await;
-    let (controller, at) = with_pages(cluster.config.clone()).await;
-    tokio::time::timeout(PATIENCE, controller.ready()).await.unwrap();
-    assert_eq!(get(at, "/healthz").await, (200, "ok".into()));
-    assert_eq!(get(at, "/readyz").await, (200, "ok".into()));
-
-    cluster.create("long", json!({"completions": 3, "parallelism": 3}), "1h").await;
-    cluster.create("short", json!({"completions": 1}), "10ms").await;
-    cluster.completes("short").await;
-    cluster.until("long", "active", |job| job.status.as_ref().unwrap().active == Some(3)).await;
-    let (code, shards) = get(at, "/debug/shards").await;
-    let shards: Value = serde_json::from_str(&shards).unwrap();
-    let shards = shards.as_array().unwrap();
-    assert_eq!((code, shards.len()), (200, 4));
-    for (number, shard) in shards.iter().enumerate() {
-        assert_eq!((&shard["shard"], &shard["state"]), (&json!(number), &json!("active")));
-        assert!(shard["epoch"].is_u64());
-    }
-    let sum = |field: &str| shards.iter().map(|shard| shard[field].as_u64().unwrap()).sum::<u64>();
-    // The bound is loose: a finished Job counts only while its shard holds it.
-    assert!((1..=2).contains(&sum("jobs")) && sum("pods") >= 3, "{shards:?}");
-
-    let value_in = |metrics: &str, series: &str| -> f64 {
-        let lines = metrics.lines().filter(|line| line.starts_with(series));
-        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
-    };
-    // An end counts once its write has been answered.
-    let finished = async {
-        loop {
-            let (code, metrics) = get(at, "/metrics").await;
-            assert_eq!(code, 200);
-            if value_in(&metrics, "job_controller_jobs_finished_total{") > 0.0 {
-                break metrics;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let metrics = tokio::time::timeout(PATIENCE, finished).await.unwrap();
-    let value = |series: &str| value_in(&metrics, series);
-    assert_eq!(value("yardmaster_owned_shards "), 4.0);
-    assert!(value("job_controller_job_pods_creation_total{") >= 1.0);
-    assert_eq!(value("job_controller_jobs_finished_total{"), 1.0);
-    assert!(value("yardmaster_watch_events_total{") > 0.0);
-    for name in ["long", "short"] {
-        assert!(!metrics.contains(&format!("\"{name}")), "a Job's name is in a label");
-    }
-    controller.shutdown().await;
-    until("the pages end with their controller", || std::net::TcpStream::connect(at).is_err());
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_replica_without_an_api_server_is_healthy_but_not_ready() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (controller, at) = with_pages(kube::Config::new(format!("http://{nobody}").parse().unwrap())).await;
-    assert_eq!(get(at, "/healthz").await, (200, "ok".into()));
-    assert_eq!(get(at, "/readyz").await.0, 503);
-    controller.shutdown().await;
 }

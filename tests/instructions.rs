@@ -25,7 +25,7 @@ use yardmaster::cluster::watch::read_frame;
 use yardmaster::cluster::wire::{Decoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::EXTERNAL_FINALIZER;
-use yardmaster::job::pod::{NewPod, Place};
+use yardmaster::job::pod::{Behind, NewPod, Place};
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::uid::Uid;
 
@@ -87,7 +87,8 @@ fn write(times: u64) {
     let maker = Maker::new(&job, EXTERNAL_FINALIZER, 7, None).unwrap();
     for number in 0..times {
         let place = Place { number: u32::try_from(number).unwrap(), attempt: 0 };
-        let new = NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 };
+        let new =
+            NewPod { place, index_failures: None, backoff: None, lineage: None, behind: Behind::default() };
         black_box(maker.manifest(new).body());
         black_box(untrack_patch(black_box(&pod), EXTERNAL_FINALIZER));
     }

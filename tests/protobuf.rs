@@ -25,7 +25,7 @@ use yardmaster::job::job_id::JobId;
 use yardmaster::job::manifest::{Encoding, Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::overlay::{HostAvoidance, Overlay, Quantity, ResourceList, Variable, VariableValue};
-use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place};
+use yardmaster::job::pod::{Behind, IndexFailures, NewPod, Phase, Place};
 use yardmaster::telemetry::metrics::Metrics;
 use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
@@ -254,7 +254,10 @@ async fn a_new_pod_is_the_same_in_both_formats() {
         let job =
             created(&config, &reader(&config, json_only), name, "NonIndexed").await.job.clone().unwrap();
         let place = Place { number: 0, attempt: 0 };
-        let new = made(&job, NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 });
+        let new = made(
+            &job,
+            NewPod { place, index_failures: None, backoff: None, lineage: None, behind: Behind::default() },
+        );
         let create = || {
             let order = Order::new(Priority::Create, "job".into(), Fence::unlimited());
             gate.submit(order, Write::CreatePod { pod: new.clone() })
@@ -387,7 +390,8 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
         let (job, indexed) = (observed.job.clone().unwrap(), mode == "Indexed");
         let manifest = |attempt, index_failures, overlay: &Overlay| {
             let place = Place { number: 1, attempt };
-            let new = NewPod { place, index_failures, backoff: None, lineage: None, behind: 0 };
+            let new =
+                NewPod { place, index_failures, backoff: None, lineage: None, behind: Behind::default() };
             made(&job, new).with_overlay(Some(Arc::new(overlay.clone())))
         };
         let failures = Some(IndexFailures { counted: 2, ignored: 1 });

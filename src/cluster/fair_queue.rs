@@ -6,6 +6,8 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
+use crate::job::pod::Behind;
+
 use self::flows::Flows;
 
 mod flows;
@@ -33,7 +35,7 @@ pub(super) struct FairQueue<P, G, F, T> {
     levels: BTreeMap<P, Level<G, F, T>>,
     is_overdue: fn(P, &T) -> bool,
     is_unwanted: fn(&T) -> bool,
-    behind: fn(&T) -> u32,
+    behind: fn(&T) -> Behind,
 }
 
 /// Items that may precede a waiting one of a lower priority.
@@ -59,12 +61,12 @@ struct Turns<K, L> {
 impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, G, F, T> {
     /// An empty queue. A priority whose next item is not overdue waits for as long as higher ones have items.
     pub(super) fn new(is_overdue: fn(P, &T) -> bool) -> Self {
-        Self { levels: BTreeMap::new(), is_overdue, is_unwanted: |_| false, behind: |_| 0 }
+        Self { levels: BTreeMap::new(), is_overdue, is_unwanted: |_| false, behind: |_| Behind::default() }
     }
 
-    /// How many items of its flow are to come after an item, whether they have been pushed or not. Without this, they are all
+    /// The items of its flow that are to come after an item, whether they have been pushed or not. Without this, they are all
     /// alike.
-    pub(super) fn with_behind(self, behind: fn(&T) -> u32) -> Self {
+    pub(super) fn with_behind(self, behind: fn(&T) -> Behind) -> Self {
         Self { behind, ..self }
     }
 
@@ -182,7 +184,7 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 
 impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
     /// The flows of a group, to which the caller adds an item.
-    fn flows(&mut self, group: G, behind: fn(&T) -> u32) -> &mut Flows<F, T> {
+    fn flows(&mut self, group: G, behind: fn(&T) -> Behind) -> &mut Flows<F, T> {
         self.len += 1;
         self.groups.list(group, || Flows::new(behind))
     }
@@ -355,7 +357,8 @@ mod tests {
 
     #[test]
     fn every_other_turn_is_that_of_the_flow_that_is_nearest_to_its_end() {
-        let mut queue = FairQueue::new(|_, _| false).with_behind(|item: &u32| item % 10);
+        let mut queue = FairQueue::new(|_, _| false)
+            .with_behind(|item: &u32| Behind { in_all: item % 10, now: item % 10 });
         for (flow, item) in [("a", 12), ("a", 11), ("a", 10), ("b", 20), ("c", 32), ("c", 31)] {
             queue.push(0, "g", flow, item);
         }

@@ -46,6 +46,7 @@ use super::supervision::supervised;
 use super::transport::Transport;
 use super::wire::PodDecoder;
 use crate::job::limits::Pace;
+use crate::job::pod::Behind;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::QueueLabels;
@@ -67,15 +68,15 @@ pub struct Order {
     pub flow: Uid,
     /// How long the write may leave.
     pub fence: Fence,
-    /// How many writes of the same kind its flow needs after it. The flows of a namespace take turns, but every other turn is
+    /// The writes of the same kind that its flow needs after it. The flows of a namespace take turns, but every other turn is
     /// that of the flow that needs fewest.
-    pub behind: u32,
+    pub behind: Behind,
 }
 
 impl Order {
     /// The order of a write after which its flow needs no other of the kind.
     pub fn new(priority: Priority, flow: Uid, fence: Fence) -> Self {
-        Self { priority, flow, fence, behind: 0 }
+        Self { priority, flow, fence, behind: Behind::default() }
     }
 }
 

@@ -137,7 +137,8 @@ fn status_period(state: &JobState, next: &Next) -> Duration {
     } else if state.job.status.holding(ConditionKind::Suspended).is_some() {
         // The user who has suspended the Job is about to change it, and every write of ours makes that
         // fail. Counts of a status must still not become too old.
-        state.pace.status_period + state.limits.batch_period
+        let free = Pace::free(state.limits).status_period;
+        state.pace.status_period.max(free + state.limits.batch_period)
     } else {
         state.pace.status_period
     }

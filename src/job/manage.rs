@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::end::Tally;
 use super::gang;
 use super::plan::{Plan, PodDeletion, Wait};
-use super::pod::{AGREE, NewPod};
+use super::pod::{AGREE, Behind, NewPod};
 use super::restart;
 use super::saturating::after;
 use super::state::JobState;
@@ -68,6 +68,12 @@ fn remaining(state: &JobState, tally: Tally) -> Option<usize> {
     Some(usize::try_from(completions.saturating_sub(tally.succeeded)).unwrap_or(usize::MAX))
 }
 
+/// What comes after the creation of this many pods, of those that are missing and those that are needed in all.
+fn behind(in_all: usize, missing: usize, created: usize) -> Behind {
+    let after = |all: usize| u32::try_from(all.saturating_sub(created)).unwrap_or(u32::MAX);
+    Behind { in_all: after(in_all), now: after(missing) }
+}
+
 /// Adds the creations of `missing` pods, of `in_all` that the Job still needs if none of them fails.
 fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan: &mut Plan) {
     if let Some(at) = state.create_retry.waits(now) {
@@ -97,7 +103,7 @@ fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan:
                 index_failures: per_index.then(|| held.map(|held| held.successor).unwrap_or_default()),
                 backoff: streak,
                 lineage: state.pods.lineage_at(number, now),
-                behind: u32::try_from(in_all - plan.creates.len() - 1).unwrap_or(u32::MAX),
+                behind: behind(in_all, missing, plan.creates.len() + 1),
             });
         } else {
             break;

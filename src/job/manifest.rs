@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::json::json_text;
 use super::names;
 use super::overlay::Overlay;
-use super::pod::{IndexFailures, NewPod, Place};
+use super::pod::{Behind, IndexFailures, NewPod, Place};
 use super::pod_name::{generate_prefix, pod_name};
 use super::protobuf::{Writer, core_object, field};
 use super::spec::{Job, JobSpec};
@@ -137,8 +137,8 @@ impl PodManifest {
         self.new.place
     }
 
-    /// How many more pods the Job needs after this one.
-    pub fn behind(&self) -> u32 {
+    /// The pods that the Job needs after this one.
+    pub fn behind(&self) -> Behind {
         self.new.behind
     }
 

@@ -283,6 +283,15 @@ impl Outcome {
     }
 }
 
+/// How many more of a kind come after one of it, such as pods of a Job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// All that are needed if none fails.
+    pub in_all: u32,
+    /// Those among them that are wanted now, and do not wait for others to end.
+    pub now: u32,
+}
+
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
@@ -294,8 +303,8 @@ pub struct NewPod {
     pub backoff: Option<BackoffRecord>,
     /// The lessons of the pods before it, if the Job's options ask for them.
     pub lineage: Option<Arc<Lineage>>,
-    /// How many more pods the Job needs after this one, if none fails.
-    pub behind: u32,
+    /// The pods that the Job needs after this one.
+    pub behind: Behind,
 }
 
 /// A pod by name and UID.

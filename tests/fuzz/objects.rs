@@ -13,7 +13,7 @@ use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder};
 use yardmaster::job::manifest::Maker;
 use yardmaster::job::names::BUILT_IN_FINALIZER;
-use yardmaster::job::pod::{NewPod, Place};
+use yardmaster::job::pod::{Behind, NewPod, Place};
 use yardmaster_embedded::encode_watch_event;
 
 use crate::compact::expand;
@@ -146,7 +146,13 @@ fn make_pod(job: &str) -> Result<(), String> {
         let place = Place { number: 0, attempt: 0 };
         Some(
             maker
-                .manifest(NewPod { place, index_failures: None, backoff: None, lineage: None, behind: 0 })
+                .manifest(NewPod {
+                    place,
+                    index_failures: None,
+                    backoff: None,
+                    lineage: None,
+                    behind: Behind::default(),
+                })
                 .body(),
         )
     });

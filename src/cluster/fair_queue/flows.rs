@@ -5,6 +5,8 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
+use crate::job::pod::Behind;
+
 /// Items by flow; never a flow without items.
 ///
 /// Turns in a circle alone are fair and slow: of many equal flows, all would end at the end. So every other item is of the
@@ -13,19 +15,20 @@ use foldhash::fast::RandomState;
 /// circle does not begin all flows before it ends one.
 ///
 /// A flow waits for its next turn for at most one item, and twice [`TURN`] for each other flow. A flow whose items have
-/// none behind them waits for no turn that lasts.
+/// none behind them waits for no turn that lasts. A flow whose next items wait for the ends of earlier ones has no turn that
+/// lasts.
 #[derive(Debug)]
 pub(super) struct Flows<F, T> {
     flows: HashMap<F, Flow<T>, RandomState>,
     /// Flows by the number of their turn.
     circle: BTreeMap<i64, F>,
-    /// The number of items that are to come after the next one of a flow, and the number of its turn.
+    /// How many items are to come in all after the next one of a flow, and the number of its turn.
     shortest: BTreeSet<(u32, i64)>,
     /// The next turn is that of the shortest.
     shortest_is_next: bool,
     /// The flow whose turn in the circle goes on, and for how many items.
     holder: Option<(F, u32)>,
-    behind: fn(&T) -> u32,
+    behind: fn(&T) -> Behind,
 }
 
 /// Items of the circle for which a turn lasts: as many as a Job of middle size creates pods.
@@ -34,15 +37,15 @@ const TURN: u32 = 16;
 #[derive(Debug)]
 struct Flow<T> {
     turn: i64,
-    behind: u32,
+    behind: Behind,
     /// Items that were forgotten since the flow last had a turn, or unwanted items were last dropped.
     forgotten: usize,
     items: VecDeque<T>,
 }
 
 impl<F: Hash + Eq + Clone, T> Flows<F, T> {
-    /// No flows. `behind` says how many items of its flow are to come after an item, whether they wait here or not.
-    pub(super) fn new(behind: fn(&T) -> u32) -> Self {
+    /// No flows. `behind`: the items of its flow that are to come after an item, whether they wait here or not.
+    pub(super) fn new(behind: fn(&T) -> Behind) -> Self {
         Self {
             flows: HashMap::default(),
             circle: BTreeMap::new(),
@@ -85,7 +88,7 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         let mut items = turn.and_then(|turn| self.leave(turn)).map(|(_, items)| items).unwrap_or_default();
         items.push_front(item);
         let first = self.circle.first_key_value().map_or(0, |(turn, _)| turn - 1);
-        self.enter_as(flow, first, 0, items);
+        self.enter_as(flow, first, Behind::default(), items);
         self.shortest_is_next = !self.shortest_is_next;
         self.holder = None;
     }
@@ -98,11 +101,14 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
     /// Takes the next item. Its flow has the last turn then, unless its turn goes on.
     pub(super) fn pop(&mut self) -> Option<T> {
         let turn = self.turn()?;
-        let behind =
-            self.circle.get(&turn).and_then(|flow| self.flows.get(flow)).map_or(0, |flow| flow.behind);
+        let goes_on = self
+            .circle
+            .get(&turn)
+            .and_then(|flow| self.flows.get(flow))
+            .is_some_and(|flow| flow.behind.now > 0);
         let (flow, mut items) = self.leave(turn)?;
         let item = items.pop_front();
-        self.pass_turn(&flow, behind);
+        self.pass_turn(&flow, goes_on);
         if !items.is_empty() {
             self.enter(flow, self.last_turn(), items);
         }
@@ -110,13 +116,13 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         item
     }
 
-    /// An item of this flow was taken, with this many behind it: whose turn in the circle goes on.
-    fn pass_turn(&mut self, flow: &F, behind: u32) {
+    /// An item of this flow was taken. Whose turn in the circle goes on then. `goes_on`: the flow has more items now, or soon.
+    fn pass_turn(&mut self, flow: &F, goes_on: bool) {
         let is_of_circle = !self.shortest_is_next;
         self.holder = match self.holder.take() {
-            Some((holder, _)) if behind == 0 && holder == *flow => None,
+            Some((holder, _)) if !goes_on && holder == *flow => None,
             Some((holder, left)) if is_of_circle => (left > 1).then(|| (holder, left - 1)),
-            None if is_of_circle && behind > 0 => Some((flow.clone(), TURN - 1)),
+            None if is_of_circle && goes_on => Some((flow.clone(), TURN - 1)),
             unchanged => unchanged,
         };
     }
@@ -171,20 +177,20 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
     }
 
     fn enter(&mut self, flow: F, turn: i64, items: VecDeque<T>) {
-        let behind = items.front().map_or(0, self.behind);
+        let behind = items.front().map_or(Behind::default(), self.behind);
         self.enter_as(flow, turn, behind, items);
     }
 
-    fn enter_as(&mut self, flow: F, turn: i64, behind: u32, items: VecDeque<T>) {
+    fn enter_as(&mut self, flow: F, turn: i64, behind: Behind, items: VecDeque<T>) {
         self.circle.insert(turn, flow.clone());
-        self.shortest.insert((behind, turn));
+        self.shortest.insert((behind.in_all, turn));
         self.flows.insert(flow, Flow { turn, behind, forgotten: 0, items });
     }
 
     fn leave(&mut self, turn: i64) -> Option<(F, VecDeque<T>)> {
         let flow = self.circle.remove(&turn)?;
         let Flow { behind, items, .. } = self.flows.remove(&flow)?;
-        self.shortest.remove(&(behind, turn));
+        self.shortest.remove(&(behind.in_all, turn));
         Some((flow, items))
     }
 }
@@ -197,7 +203,7 @@ mod tests {
 
     #[test]
     fn unwanted_items_take_no_more_memory_than_those_that_are_wanted() {
-        let mut flows = Flows::new(|_| 0);
+        let mut flows = Flows::new(|_| Behind::default());
         let mut dropped = 0;
         for item in 0..100_000_u32 {
             dropped += flows.push('f', item, |item| item % 1_000 != 0);
@@ -212,8 +218,8 @@ mod tests {
         std::iter::from_fn(|| flows.pop()).collect()
     }
 
-    fn behind(item: &(u8, u32)) -> u32 {
-        item.1
+    fn behind(item: &(u8, u32)) -> Behind {
+        Behind { in_all: item.1, now: item.1 }
     }
 
     #[test]
@@ -275,6 +281,20 @@ mod tests {
         assert!((45..=50).contains(&of_long), "{of_long} of 100");
     }
 
+    /// Jobs that run one pod after the other share the turns with a Job of many pods.
+    #[test]
+    fn a_turn_does_not_last_for_a_flow_that_waits_for_its_own_items_to_end() {
+        let sequential = |number: u8| (number, 1_000);
+        let mut flows = Flows::new(|item: &(u8, u32)| Behind {
+            in_all: item.1,
+            now: if item.0 == 0 { item.1 } else { 0 },
+        });
+        (0..200).rev().for_each(|left| _ = flows.push(0, (0, left), |_| false));
+        (1..=50).for_each(|number| _ = flows.push(number, sequential(number), |_| false));
+        let begun = (0..100).filter_map(|_| flows.pop()).filter(|item| item.0 != 0).count();
+        assert!(begun >= 40, "{begun} of 50 Jobs have their pod");
+    }
+
     proptest! {
         /// However short the others are. Dropped items cost no turn, and items that are put back are
         /// next.
@@ -282,7 +302,7 @@ mod tests {
         fn a_flow_waits_for_one_turn_of_each_other_and_keeps_the_order_of_its_own(
             steps in prop::collection::vec((0..4u8, 0..5u32, 0..8u8), 0..300),
         ) {
-            let mut flows = Flows::new(|item: &(u8, u32, usize)| item.1);
+            let mut flows = Flows::new(|item: &(u8, u32, usize)| Behind { in_all: item.1, now: item.1 });
             let (mut waited, mut taken, mut pushed) = ([0; 4], [0; 4], [0; 4]);
             for (flow, behind, act) in steps {
                 let at = usize::from(flow);

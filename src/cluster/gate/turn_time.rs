@@ -11,17 +11,18 @@ const WRITES_OF_SHORT_JOB: u32 = 64;
 /// Between two statuses of a Job it can send this many writes, one after the other, as
 /// the rate and the API server allow ...
 const WRITES_PER_STATUS: u32 = 100;
-/// ... or for fewer, so that it has one after this time ...
-const STATUS_PERIOD: Duration = OLDEST_PROGRESS.saturating_sub(PROGRESS_WAIT).saturating_sub(SENDING);
+/// ... or for fewer, so that progress is not older than [`OLDEST_PROGRESS`], but never more often than this ...
+const SHORTEST_STATUS_PERIOD: Duration = Duration::from_secs(5);
 /// ... but never before this many turns at the rate.
 const FEWEST_TURNS_PER_STATUS: u32 = 4;
 
-/// `active` and `ready` of a status are at most this old, unless the rate is too small for the statuses of all Jobs.
+/// `active` and `ready` of a status are at most this old. They may be older if a write takes more than 3 s to be answered, or if
+/// the rate or the API server is too slow for the statuses of all Jobs.
 const OLDEST_PROGRESS: Duration = Duration::from_secs(10);
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
 /// them.
 pub(super) const PROGRESS_WAIT: Duration = Duration::from_secs(2);
-/// How long such a turn and the answer may take.
+/// How long such a turn and the answer take, if the API server is not slow.
 const SENDING: Duration = Duration::from_secs(1);
 
 /// How long a Job waits until its next write is answered.
@@ -30,6 +31,7 @@ pub(super) struct TurnTime {
     /// The part for which the rate is to blame.
     rate: Duration,
     total: Duration,
+    answer_time: Duration,
 }
 
 impl TurnTime {
@@ -40,13 +42,19 @@ impl TurnTime {
         let of_all = |one: Duration| one.saturating_mul(number(jobs));
         let rate = of_all(Duration::from_secs(1).checked_div(qps).unwrap_or_default());
         let window = of_all(answer_time / number(window).max(1));
-        Self { rate, total: rate.max(window).saturating_add(answer_time) }
+        Self { rate, total: rate.max(window).saturating_add(answer_time), answer_time }
     }
 
     /// The time between two statuses of a Job that serve only its counts.
     pub(super) fn status_period(self) -> Duration {
-        let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
+        let period = self.total.saturating_mul(WRITES_PER_STATUS).min(self.longest_status_period());
         period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))
+    }
+
+    /// The time after which progress becomes too old, less what its write takes.
+    fn longest_status_period(self) -> Duration {
+        let sending = self.answer_time.max(SENDING);
+        OLDEST_PROGRESS.saturating_sub(PROGRESS_WAIT).saturating_sub(sending).max(SHORTEST_STATUS_PERIOD)
     }
 
     /// How long the start of a Job waits for its end.
@@ -73,7 +81,8 @@ mod tests {
             (0, 0, 4, 400, 256),
             (0, 100, 4, 900, 576),
             (0, 0, 40, 4000, 2560),
-            (0, 1000, 4000, 7000, 3_456_000),
+            (0, 1000, 2000, 6000, 1_728_000),
+            (0, 1000, 4000, 5000, 3_456_000),
             (1000, 10, 5, 1500, 960),
         ] {
             let ms = Duration::from_millis;
@@ -82,6 +91,7 @@ mod tests {
             assert_eq!((turn.status_period(), turn.start_period()), (ms(period_ms), ms(start_ms)), "{with}");
         }
     }
+
     proptest! {
         /// However slow the API server is, and however many Jobs share it. A Job alone on a quick one is not slowed down.
         #[test]
@@ -90,8 +100,10 @@ mod tests {
         ) {
             let answer_time = Duration::from_millis(answer_ms);
             let period = TurnTime::of(0, jobs, answer_time, window).status_period();
-            prop_assert!(period + PROGRESS_WAIT + SENDING <= OLDEST_PROGRESS);
-            prop_assert!(period >= (answer_time * WRITES_PER_STATUS).min(STATUS_PERIOD));
+            if answer_time <= Duration::from_secs(3) {
+                prop_assert!(period + PROGRESS_WAIT + answer_time.max(SENDING) <= OLDEST_PROGRESS);
+            }
+            prop_assert!(period >= (answer_time * WRITES_PER_STATUS).min(SHORTEST_STATUS_PERIOD));
             let of_more = TurnTime::of(0, jobs + 1, answer_time, window).status_period();
             prop_assert!(period <= of_more);
         }

@@ -9,6 +9,7 @@ use super::turn_time::PROGRESS_WAIT;
 use super::{Order, Priority, Turn, WriteError};
 use crate::cluster::fair_queue::FairQueue;
 use crate::cluster::fence::Fence;
+use crate::job::pod::Behind;
 use crate::job::uid::Uid;
 
 /// How long an Event that reports a failure or an end may wait for writes of higher priorities, as progress may for
@@ -21,7 +22,7 @@ pub(super) struct Waiting {
     pub(super) turn: oneshot::Sender<Result<Turn, WriteError>>,
     /// When it has waited long enough that it takes turns with writes of higher priorities.
     overdue: Instant,
-    behind: u32,
+    behind: Behind,
 }
 
 impl Waiting {

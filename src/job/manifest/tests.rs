@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::job::options::{JobOptions, PodFacts};
-use crate::job::pod::{BackoffRecord, IndexFailures, Place};
+use crate::job::pod::{BackoffRecord, Behind, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::template::PodTemplate;
 use crate::job::tests::fixture::{at, job, with};
@@ -54,7 +54,7 @@ fn first(number: u32) -> NewPod {
         index_failures: None,
         backoff: None,
         lineage: None,
-        behind: 0,
+        behind: Behind::default(),
     }
 }
 

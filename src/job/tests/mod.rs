@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod after_the_end;
 mod deadlines;
 mod debounce;
+mod doubts;
 mod ends;
 pub(crate) mod fixture;
 mod index_results;
@@ -21,6 +23,7 @@ pub(crate) mod protobuf;
 mod restarts;
 mod retention;
 mod small_rules;
+mod starts;
 mod status_rules;
 mod timing;
 mod values;

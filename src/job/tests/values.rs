@@ -6,7 +6,7 @@ use super::fixture::{at, at_ms, but, ended, job, pod, running, state};
 use crate::job::counting::{Next, compose};
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{BackoffUpdate, GangRequest, JobEvent, Plan, PodDeletion, StatusWrite, Urgency, Wait};
-use crate::job::pod::{NewPod, Phase, Place, PodRef};
+use crate::job::pod::{Behind, NewPod, Phase, Place, PodRef};
 use crate::job::predecessors::{Hindrance, Obstacle};
 use crate::job::spec::Completion;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
@@ -178,7 +178,7 @@ fn everything() -> Plan {
         index_failures: None,
         backoff: None,
         lineage: None,
-        behind: 0,
+        behind: Behind::default(),
     };
     let write =
         StatusWrite { status: JobStatus::default(), urgency: Urgency::Step, events: Vec::<JobEvent>::new() };

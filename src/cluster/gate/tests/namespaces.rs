@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::job::manifest::Encoding;
 
 type Behaviour = dyn Fn(&str, &str) -> (Duration, u16, Value) + Send + Sync;
 

@@ -1,6 +1,7 @@
 //! Many pods at one index, and changes of the back-off.
 
 use super::*;
+use crate::job::tests::fixture::{at_index, ended};
 
 /// Which pod stays at an index follows from the pods alone, however they became known.
 #[test]

@@ -1,6 +1,7 @@
 //! Statuses that name 2^31 indexes in a dozen bytes, as anybody with the right to write statuses may write them.
 
 use super::*;
+use crate::job::tests::fixture::{at_index, ended};
 
 pub(super) fn write(status: &mut JobStatus, completed: &str, failed: &str) {
     status.completed_indexes = IndexSet::parse_lenient(completed, u32::MAX);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::job::tests::fixture::{at_index, ended, finished, uids};
 
 #[test]
 fn ended_pods_are_recorded_by_ascending_index() {
@@ -202,4 +203,38 @@ fn ends_of_pods_after_the_end_of_the_job_lengthen_nothing() {
     };
     let running = job(Completion::Count(3), 3);
     assert_eq!((count(&running), count(&finished(running.clone()))), (100, 0));
+}
+
+/// A Job that is being deleted keeps such a pod, so that its finalizer goes. In Kubernetes, it is none of the Job's any more.
+#[test]
+fn a_pod_that_is_not_selected_is_released_and_nothing_else() {
+    let per_index = |spec: &mut JobSpec| {
+        let none = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
+        (spec.per_index, spec.pod_failure_policy) = (Some(none), Some(policies()));
+    };
+    for completion in [Completion::Count(3), Completion::Indexed(3)] {
+        for phase in [Phase::Running, Phase::Succeeded, Phase::Failed] {
+            let kept = ended(placed(running("a"), completion, 0, 0), phase, 5);
+            let kept = but(kept, |pod| pod.selected = false);
+            let mut leaving = Job { deleting: true, ..with(job(completion, 1), per_index) };
+            let mut set = set_of(&leaving, [kept.clone()]);
+            let released: Vec<&Pod> = set.to_release().collect();
+            assert_eq!(released, [&kept], "{completion:?} {phase:?}");
+            assert_eq!((set.tracked(), set.listed_and_tracked()), (1, 0), "{completion:?} {phase:?}");
+            leaving.status.uncounted = Some(Uncounted { failed: vec!["a".into()], ..Uncounted::default() });
+            let recorded = set_of(&leaving, [kept.clone()]);
+            assert_eq!(
+                (recorded.tracked(), recorded.listed_and_tracked()),
+                (1, 1),
+                "{completion:?} {phase:?}"
+            );
+            assert_eq!([&set, &recorded].map(|set| set.is_uncounted(&"a".into())), [false, true]);
+            let counts =
+                (set.fresh_successes(), set.fresh_failures(), set.failed_indexes().len(), set.active());
+            assert_eq!(counts, (0, 0, 0, 0), "{completion:?} {phase:?}");
+            assert_eq!(set.fails_job(), None);
+            set.observe(but(kept.clone(), |pod| (pod.version, pod.selected) = (2, true)), Source::Answer);
+            assert_eq!(set.unselected().count(), 1, "an answer says nothing of labels");
+        }
+    }
 }
