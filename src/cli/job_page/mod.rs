@@ -122,7 +122,7 @@ impl JobPageState {
                 }
                 JobAsk::Events => LiveAnswer::Json(events::read(&client, &key).await?),
                 JobAsk::Manifest => LiveAnswer::Text(manifest(job(&client, &key).await?)?),
-                JobAsk::Log(ask) => LiveAnswer::Text(log::read(&client, &key.namespace, ask).await?),
+                JobAsk::Log(ask) => log::read(&client, &key.namespace, ask).await?,
                 JobAsk::Actions => {
                     let is_on = self.offer.actions;
                     let possible = if is_on { actions::possible(&client, &key).await? } else { Vec::new() };
