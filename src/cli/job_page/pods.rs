@@ -13,7 +13,6 @@ use kube::Client;
 use kube::api::{Api, ApiResource, ListParams};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::refusal;
 use crate::cli::failures::Failures;
@@ -21,6 +20,7 @@ use crate::cli::lists::objects;
 use crate::cli::pod_cause::causes;
 use crate::cli::pod_view::{ContainerState, ContainerStatus, PodView, controller_uid, index};
 use crate::cli::status::explained::explain;
+use crate::cluster::fair_semaphore::Permit;
 use crate::job::names::{CONTROLLER_UID_LABEL, INDEX_FAILURE_COUNT};
 
 /// Pods of a line: the page must not stop while it parses one.
@@ -36,7 +36,7 @@ const LONGEST_CAUSE: usize = 160;
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 
 /// The lines about the pods of a Job; they hold this turn until they end.
-pub(super) fn lines(client: &Client, job: Job, turn: OwnedSemaphorePermit) -> BoxStream<'static, String> {
+pub(super) fn lines(client: &Client, job: Job, turn: Permit) -> BoxStream<'static, String> {
     let namespace = job.metadata.namespace.clone().unwrap_or_default();
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
@@ -66,7 +66,7 @@ struct PodReading {
     read: usize,
     failures: Failures,
     names: PodNames,
-    _turn: OwnedSemaphorePermit,
+    _turn: Permit,
 }
 
 impl PodReading {
