@@ -19,7 +19,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 #[cfg(feature = "embedded")]
 use self::machine::Machine;
@@ -155,9 +155,10 @@ impl JobPageState {
         }
         let client = self.client(token.as_deref())?;
         if ask == JobAsk::Pods {
+            let deadline = Instant::now() + pods::PATIENCE;
             let turn = self.turns.list(token.as_deref()).await?;
-            let job = timeout(PATIENCE, job(&client, &key)).await.map_err(|_| late())??;
-            return Ok(LiveAnswer::Lines(pods::lines(&client, job, turn)));
+            let job = timeout_at(deadline, job(&client, &key)).await.map_err(|_| late())??;
+            return Ok(LiveAnswer::Lines(pods::lines(&client, job, turn, deadline)));
         }
         let _turn = self.turns.question(token.as_deref()).await?;
         let answer = async {

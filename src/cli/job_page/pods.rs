@@ -1,8 +1,12 @@
 //! The pods of a Job in compact lines of JSON, so that a page can read 100,000 of them piece by piece.
 //!
 //! A line has a batch of pods, field by field. The last line has the explanation of the failures, or a problem.
+//!
+//! The server ends every answer after 30 s. A list that takes longer would be read again and again, and never be shown. So it is
+//! cut before, and the last line says so.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
@@ -13,6 +17,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, ListParams};
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
 use super::refusal;
 use crate::cli::failures::Failures;
@@ -27,6 +32,8 @@ use crate::job::names::{CONTROLLER_UID_LABEL, INDEX_FAILURE_COUNT};
 const BATCH: usize = 500;
 /// Most pods that are read.
 const MOST: usize = 100_000;
+/// How long the list may take, with the wait for its turn. The ends of logs follow, which take five seconds at most.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Most causes and waits that are told apart: authors of pods choose their texts.
 const MOST_CAUSES: usize = 64;
 /// Most letters of one.
@@ -35,8 +42,13 @@ const LONGEST_CAUSE: usize = 160;
 /// Phases, by their numbers in a line.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 
-/// The lines about the pods of a Job; they hold this turn until they end.
-pub(super) fn lines(client: &Client, job: Job, turn: Permit) -> BoxStream<'static, String> {
+/// The lines about the pods of a Job; they hold this turn until they end. Pods that come after the deadline are left out.
+pub(super) fn lines(
+    client: &Client,
+    job: Job,
+    turn: Permit,
+    deadline: Instant,
+) -> BoxStream<'static, String> {
     let namespace = job.metadata.namespace.clone().unwrap_or_default();
     let uid = job.metadata.uid.clone().unwrap_or_default();
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
@@ -51,6 +63,7 @@ pub(super) fn lines(client: &Client, job: Job, turn: Permit) -> BoxStream<'stati
         read: 0,
         failures: Failures::default(),
         names: PodNames::default(),
+        deadline,
         _turn: turn,
     };
     stream::unfold(Some(reading), async |reading| Some(reading?.line().await)).boxed()
@@ -66,37 +79,61 @@ struct PodReading {
     read: usize,
     failures: Failures,
     names: PodNames,
+    deadline: Instant,
     _turn: Permit,
+}
+
+/// Why no more pods follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PodsEnd {
+    /// All have been read.
+    Whole,
+    /// There are too many.
+    Many,
+    /// The list took too long.
+    Late,
 }
 
 impl PodReading {
     /// The next line, and the reading unless it was the last one.
     async fn line(mut self) -> (String, Option<Self>) {
         let mut columns = Columns::default();
-        while columns.name.len() < BATCH && self.read < MOST {
-            match self.pods.next().await {
-                Some(Ok(pod)) if controller_uid(&pod) == Some(&*self.uid) => {
+        let end = loop {
+            if columns.name.len() == BATCH {
+                break None;
+            }
+            if self.read == MOST {
+                break Some(PodsEnd::Many);
+            }
+            if Instant::now() >= self.deadline {
+                break Some(PodsEnd::Late);
+            }
+            match timeout_at(self.deadline, self.pods.next()).await {
+                Ok(Some(Ok(pod))) if controller_uid(&pod) == Some(&*self.uid) => {
                     self.read += 1;
                     self.failures.record(&pod);
                     columns.push(&pod, &mut self.names);
                 }
-                // Its author chooses the labels of a pod.
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return (line(&json!({"problem": refusal(error).message})), None),
-                None if columns.name.is_empty() => return (self.last(false).await, None),
-                None => break,
+                // Its author chooses the labels of a pod. A list that is late ends above.
+                Ok(Some(Ok(_))) | Err(_) => {}
+                Ok(Some(Err(error))) => return (line(&json!({"problem": refusal(error).message})), None),
+                Ok(None) => break Some(PodsEnd::Whole),
             }
+        };
+        match end {
+            Some(end) if columns.name.is_empty() => (self.last(end).await, None),
+            _ => (columns.line(&mut self.names), Some(self)),
         }
-        if columns.name.is_empty() {
-            return (self.last(true).await, None);
-        }
-        let line = columns.line(&mut self.names);
-        (line, Some(self))
     }
 
-    async fn last(mut self, has_more: bool) -> String {
+    async fn last(mut self, end: PodsEnd) -> String {
         self.failures.read_logs(&self.client, &self.namespace).await;
-        line(&json!({"why": explain(&self.job, self.failures), "more": has_more}))
+        let cut_after = (end == PodsEnd::Late).then(|| PATIENCE.as_secs());
+        line(&json!({
+            "why": explain(&self.job, self.failures),
+            "more": end != PodsEnd::Whole,
+            "cutAfterSeconds": cut_after,
+        }))
     }
 }
 
@@ -218,9 +255,12 @@ impl NamePlaces {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
     use serde_json::Value;
 
     use super::*;
+    use crate::cli::lists::tests::answering;
+    use crate::cluster::fair_semaphore::FairSemaphore;
 
     fn pod(name: &str, index: u32, node: &str, status: Value) -> PodView {
         let annotations =
@@ -267,6 +307,26 @@ mod tests {
         let second = line(&[pod("c", 9, "n2", killed(137))], &mut names);
         assert_eq!((&second["node"], &second["nodes"]), (&json!([1]), &json!(["n2"])));
         assert_eq!((&second["cause"], &second["causes"]), (&json!([0]), &json!([])));
+    }
+
+    /// A list that stops in the middle: the server would end the answer before it is complete.
+    #[tokio::test(start_paused = true)]
+    async fn of_a_list_that_takes_too_long_the_beginning_is_shown() {
+        let owner =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true});
+        let pod =
+            json!({"metadata": {"name": "a", "namespace": "ml", "ownerReferences": [owner]}, "spec": {}});
+        let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{pod},"#);
+        let list = stream::iter([Bytes::from(text)]).chain(stream::pending());
+        let job = json!({"metadata": {"name": "j", "namespace": "ml", "uid": "u"}, "spec": {"template": {}}});
+        let turn = FairSemaphore::new(1, 1).acquire(None, None).await;
+        let begin = Instant::now();
+        let job = serde_json::from_value(job).unwrap();
+        let lines: Vec<String> = lines(&answering(list), job, turn, begin + PATIENCE).collect().await;
+        assert_eq!(begin.elapsed().as_secs(), PATIENCE.as_secs());
+        let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((lines.len(), &lines[0]["name"]), (2, &json!(["a"])));
+        assert_eq!((&lines[1]["more"], &lines[1]["cutAfterSeconds"]), (&json!(true), &json!(20)));
     }
 
     #[test]
