@@ -7,10 +7,7 @@
 //! address behind the `#`: browsers do not send that part to servers. Standard output may be a log that others read,
 //! so the token is shown on a terminal only, and otherwise in a file.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -32,6 +29,7 @@ use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
 use crate::cli::job_page::JobPage;
 use crate::cli::page_client::new_token;
+use crate::cli::temporary::write_private;
 use crate::telemetry::http::{
     Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
 };
@@ -59,14 +57,6 @@ impl Token {
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
-}
-
-/// Writes a new file that only this user can read.
-fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(file);
-    let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
-    written.with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// The page while it is served.
@@ -106,15 +96,15 @@ impl ClusterPage {
         Ok(Self { url, token: token.text, file, _end })
     }
 
-    /// Its address with the token.
-    pub(super) fn address(&self) -> String {
-        format!("{}#token={}", self.url, self.token)
+    /// The file with its address and the token.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Its address: with the token on a terminal, and else with the file that has it.
     pub(super) fn describe(&self, on_terminal: bool) -> String {
         if on_terminal {
-            self.address()
+            format!("{}#token={}", self.url, self.token)
         } else {
             format!("{} (with its token: {})", self.url, self.file.display())
         }

@@ -181,6 +181,36 @@ async fn without_a_token_of_the_cluster_the_replicas_part_is_shown_and_a_token_i
     assert_eq!(browser.value("location.hash").await, format!("#job={job}"), "the token does not stay there");
 }
 
+/// Writes down the path and the token of each request.
+const NOTE_REQUESTS: &str = r"(() => {
+    window.asked = [];
+    const send = window.fetch;
+    window.fetch = (path, options) => {
+        window.asked.push([path.split('?')[0], options.headers.Authorization || '']);
+        return send(path, options);
+    };
+})()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_a_viewer_goes_to_the_questions_that_need_it_and_nowhere_else() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::live(20, Indexed::of(100)).await;
+    browser.open(&model.url).await;
+    let job = first_job(&mut browser).await;
+    browser.open(&format!("{}#job={job}", model.url)).await;
+    browser.until(&format!("({MAP} || '').includes('failed')")).await;
+    browser.value(NOTE_REQUESTS).await;
+    browser
+        .value("document.querySelector('#viewer-token').value = 'v', document.querySelector('#viewer').requestSubmit()")
+        .await;
+    browser.until("asked.some(([path, token]) => path === '/debug/job' && token === 'Bearer v')").await;
+    browser.until("asked.filter(([path]) => path === '/debug/overview').length >= 2").await;
+    browser.value("document.querySelector('#back').click()").await;
+    browser.until("asked.some(([path]) => path === '/debug/machine')").await;
+    let others = "asked.filter(([path, token]) => !path.startsWith('/debug/job') && token !== '').map(([path]) => path)";
+    assert_eq!(browser.value(others).await, json!([]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_opened_job_is_legible_in_both_themes() {
     let Some(mut browser) = Browser::start().await else { return };

@@ -202,7 +202,7 @@ const startJob = () => {
   });
   at("viewer").addEventListener("submit", (event) => {
     event.preventDefault();
-    setToken(at("viewer-token").value.trim());
+    setToken("viewer", at("viewer-token").value.trim());
     at("viewer-token").value = "";
     askJob();
   });
