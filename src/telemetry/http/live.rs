@@ -39,11 +39,11 @@ pub struct JobKey {
 /// A question about a Job, or an action on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobAsk {
-    /// Its status, as `yardmaster status JOB -o json` has it.
+    /// Its status, as `yardmaster status JOB -o json` has it, and the parts of its spec that the page shows.
     Report,
     /// Its pods in compact lines, the last of which explains the failures.
     Pods,
-    /// Its Events and those of its pods.
+    /// The newest Events about it. Those of its pods are not among them.
     Events,
     /// The object as YAML.
     Manifest,
