@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 #[cfg(feature = "embedded")]
+use std::net::SocketAddr;
+#[cfg(feature = "embedded")]
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use form_urlencoded::Serializer;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::config::Kubeconfig;
 #[cfg(feature = "embedded")]
@@ -90,6 +93,12 @@ impl PageAddress {
         address.trim().parse().ok()
     }
 
+    /// The page of a controller of this host, with its token.
+    #[cfg(feature = "embedded")]
+    pub(super) fn of_controller(at: SocketAddr, token: &str) -> Self {
+        Self { authority: at.to_string(), token: Some(token.to_owned()) }
+    }
+
     /// Names the file with the address of a page in a kubeconfig.
     #[cfg(feature = "embedded")]
     pub(super) fn write(file: &Path, kubeconfig: &mut Kubeconfig) {
@@ -116,28 +125,53 @@ impl PageAddress {
         self.read("trace", &[("namespace", namespace), ("job", name)]).await
     }
 
-    /// The content of a page below `/debug`; `None` if there is no such page.
     async fn read<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Option<T>> {
-        let read = timeout(PATIENCE, self.request(path, query)).await;
-        read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| format!("page {self:?}"))
+        PageReader::new(PATIENCE).read(self, path, query).await
+    }
+}
+
+/// Reads pages, on connections that it keeps.
+pub(super) struct PageReader {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    patience: Duration,
+}
+
+impl PageReader {
+    /// A page may take this long.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), patience }
+    }
+
+    /// The content of a page below `/debug`; `None` if there is no such page.
+    ///
+    /// # Errors
+    /// If the page does not answer in time, refuses, or is not of this form.
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        page: &PageAddress,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Option<T>> {
+        let read = timeout(self.patience, self.request(page, path, query)).await;
+        read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| format!("page {page:?}"))
     }
 
     async fn request<T: DeserializeOwned>(
         &self,
+        page: &PageAddress,
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Option<T>> {
         let query = Serializer::new(String::new()).extend_pairs(query).finish();
-        let mut request = Request::get(format!("http://{}/debug/{path}?{query}", self.authority));
-        if let Some(token) = &self.token {
+        let mut request = Request::get(format!("http://{}/debug/{path}?{query}", page.authority));
+        if let Some(token) = &page.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let answer = client.request(request.body(Empty::<Bytes>::new())?).await?;
+        let answer = self.client.request(request.body(Empty::new())?).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }

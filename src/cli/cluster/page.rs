@@ -13,22 +13,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use http::{Request, header};
-use http_body_util::{BodyExt as _, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
 use crate::cli::job_page::JobPage;
-use crate::cli::page_client::new_token;
+use crate::cli::page_client::{PageAddress, PageReader, new_token};
 use crate::cli::temporary::write_private;
 use crate::telemetry::http::{
     Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
@@ -84,11 +77,7 @@ impl ClusterPage {
         let file = token.file.with_file_name("page-url");
         write_private(&file, &format!("{url}#token={}\n", token.text))?;
         let access = Access::Secret(Secret::new(&token.text));
-        let parts = Parts {
-            controllers,
-            authorization: format!("Bearer {}", token.text),
-            client: Client::builder(TokioExecutor::new()).build_http(),
-        };
+        let parts = Parts { controllers, token: token.text.clone(), reader: PageReader::new(TIMEOUT) };
         let pages = page_router(Arc::new(parts), Live::of(jobs), access);
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
@@ -114,55 +103,42 @@ impl ClusterPage {
 /// The overviews of the controllers.
 struct Parts {
     controllers: PageAddresses,
-    authorization: String,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    token: String,
+    reader: PageReader,
 }
 
 impl Parts {
-    /// The answer of each controller at this path, without those that fail.
-    async fn parts<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
-        let controllers: Vec<_> =
-            self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
-        let parts = join_all(controllers.into_iter().map(|at| self.part(at, path))).await;
-        parts.into_iter().flatten().collect()
-    }
-
-    /// What one controller shows; `None` if it does not answer.
-    async fn part<T: DeserializeOwned>(&self, at: SocketAddr, path: &str) -> Option<T> {
-        let request = Request::get(format!("http://{at}{path}"))
-            .header(header::AUTHORIZATION, &self.authorization)
-            .body(Empty::new())
-            .ok()?;
-        let answered = async {
-            let answer = self.client.request(request).await.ok()?;
-            let body = answer.into_body().collect().await.ok()?.to_bytes();
-            serde_json::from_slice(&body).ok()
+    /// The answer of each controller at this path below `/debug`, without those that fail.
+    async fn parts<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Vec<T> {
+        let controllers: Vec<_> = {
+            let controllers = self.controllers.lock().unwrap_or_else(PoisonError::into_inner);
+            controllers.values().map(|at| PageAddress::of_controller(*at, &self.token)).collect()
         };
-        timeout(TIMEOUT, answered).await.ok()?
+        let parts = join_all(controllers.iter().map(|page| self.reader.read(page, path, query))).await;
+        parts.into_iter().filter_map(|part| part.ok().flatten()).collect()
     }
 
     async fn whole(&self, query: JobQuery) -> Value {
         let JobQuery { search, phase, offset, limit, job } = whole_pages(&query);
-        let parameters = form_urlencoded::Serializer::new(String::new())
-            .append_pair("search", &search)
-            .append_pair("phase", &phase)
-            .append_pair("offset", &offset.to_string())
-            .append_pair("limit", &limit.to_string())
-            .append_pair("job", &job)
-            .finish();
-        let parts: Vec<Overview> = self.parts(&format!("/debug/overview?{parameters}")).await;
+        let (offset, limit) = (offset.to_string(), limit.to_string());
+        let parameters = [
+            ("search", &*search),
+            ("phase", &*phase),
+            ("offset", &*offset),
+            ("limit", &*limit),
+            ("job", &*job),
+        ];
+        let parts: Vec<Overview> = self.parts("overview", &parameters).await;
         serde_json::to_value(merge(parts, &query)).unwrap_or_default()
     }
 
     /// The spans of all controllers; `None` if none of them keeps any.
     async fn spans(&self, TraceQuery { namespace, job }: TraceQuery) -> Option<OtlpTraces> {
-        let parameters = form_urlencoded::Serializer::new(String::new())
-            .append_pair("namespace", &namespace)
-            .append_pair("job", &job)
-            .finish();
-        let parts: Vec<OtlpTraces> = self.parts(&format!("/debug/trace?{parameters}")).await;
-        let resource_spans = parts.iter().flat_map(|part| part.resource_spans.clone()).collect();
-        (!parts.is_empty()).then_some(OtlpTraces { resource_spans })
+        let parameters = [("namespace", &*namespace), ("job", &*job)];
+        let parts: Vec<OtlpTraces> = self.parts("trace", &parameters).await;
+        let is_kept = !parts.is_empty();
+        let resource_spans = parts.into_iter().flat_map(|part| part.resource_spans).collect();
+        is_kept.then_some(OtlpTraces { resource_spans })
     }
 }
 

@@ -23,10 +23,10 @@ use super::refusal;
 use crate::cli::failures::Failures;
 use crate::cli::lists::objects;
 use crate::cli::pod_cause::causes;
-use crate::cli::pod_view::{ContainerState, ContainerStatus, PodView, controller_uid, index};
+use crate::cli::pod_view::{ContainerState, ContainerStatus, PodView, attempt, controller_uid, index};
 use crate::cli::status::explained::explain;
 use crate::cluster::fair_semaphore::Permit;
-use crate::job::names::{CONTROLLER_UID_LABEL, INDEX_FAILURE_COUNT};
+use crate::job::names::CONTROLLER_UID_LABEL;
 
 /// Pods of a line: the page must not stop while it parses one.
 const BATCH: usize = 500;
@@ -171,14 +171,12 @@ impl Columns {
         let status = pod.status.as_ref();
         let phase = status.map(|status| status.phase.raw()).unwrap_or_default();
         let containers = || status.into_iter().flat_map(|status| status.containers());
-        let annotations = pod.metadata.annotations.as_ref();
-        let failures = annotations.and_then(|all| all.get(INDEX_FAILURE_COUNT)?.parse::<u32>().ok());
         let failed = causes(pod);
         let cause = failed.first().map(|cause| cause.kind.clone()).or_else(|| wait(pod));
         let is_over = matches!(phase, "Succeeded" | "Failed");
         self.name.push(pod.metadata.name.clone().unwrap_or_default());
         self.index.push(index(pod));
-        self.attempt.push(failures.map(|failures| failures.saturating_add(1)));
+        self.attempt.push(attempt(pod));
         self.phase.push(PHASES.iter().position(|name| *name == phase).unwrap_or_default());
         self.created.push(pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()));
         self.started.push(containers().filter_map(started_at).min().map(Timestamp::as_second));
@@ -261,6 +259,7 @@ mod tests {
     use super::*;
     use crate::cli::lists::tests::answering;
     use crate::cluster::fair_semaphore::FairSemaphore;
+    use crate::job::names::INDEX_FAILURE_COUNT;
 
     fn pod(name: &str, index: u32, node: &str, status: Value) -> PodView {
         let annotations =
