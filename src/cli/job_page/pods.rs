@@ -38,6 +38,13 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const MOST_CAUSES: usize = 64;
 /// Most letters of one.
 const LONGEST_CAUSE: usize = 160;
+/// Most nodes that are told apart: authors of pods choose names of nodes, too.
+const MOST_NODES: usize = 20_000;
+/// Most letters of one.
+const LONGEST_NODE: usize = 253;
+/// The latest time that is shown, in seconds since 1970: in the year 2242. The timeline calculates with times and numbers of lanes
+/// in 53 bits.
+const LATEST: i64 = (1 << 33) - 2;
 
 /// Phases, by their numbers in a line.
 const PHASES: [&str; 5] = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
@@ -142,7 +149,8 @@ fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default() + "\n"
 }
 
-/// A batch of pods. Times are seconds since 1970, and absent facts are `null`.
+/// A batch of pods. Times are seconds since 1970, and absent facts are `null`. Writers of statuses choose times, so the nearest
+/// time between 1970 and [`LATEST`] counts.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Columns {
     name: Vec<String>,
@@ -178,21 +186,26 @@ impl Columns {
         self.index.push(index(pod));
         self.attempt.push(attempt(pod));
         self.phase.push(PHASES.iter().position(|name| *name == phase).unwrap_or_default());
-        self.created.push(pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second()));
-        self.started.push(containers().filter_map(started_at).min().map(Timestamp::as_second));
+        self.created.push(pod.metadata.creation_timestamp.as_ref().map(|time| seconds(time.0)));
+        self.started.push(containers().filter_map(started_at).min().map(seconds));
         let ended = containers().filter_map(ContainerStatus::ended_at).max().filter(|_| is_over);
-        self.ended.push(ended.map(Timestamp::as_second));
+        self.ended.push(ended.map(seconds));
         self.exit.push(failed.iter().find_map(|cause| cause.exit_code));
         self.restarts
             .push(containers().map(|container| container.restart_count).fold(0, u32::saturating_add));
-        self.node.push(pod.spec.node_name.as_ref().map(|node| names.nodes.place(node.raw())));
-        self.cause.push(cause.and_then(|cause| names.cause(&cause)));
+        self.node.push(pod.spec.node_name.as_ref().and_then(|node| names.nodes.place(node.raw())));
+        self.cause.push(cause.and_then(|cause| names.causes.place(&cause)));
     }
 
     fn line(mut self, names: &mut PodNames) -> String {
         (self.nodes, self.causes) = (names.nodes.take_new(), names.causes.take_new());
         line(&self)
     }
+}
+
+/// Seconds since 1970, within what the page can draw.
+fn seconds(time: Timestamp) -> i64 {
+    time.as_second().clamp(0, LATEST)
 }
 
 /// When the first run of a container began, as far as its status says.
@@ -213,36 +226,47 @@ fn wait(pod: &PodView) -> Option<String> {
 }
 
 /// The texts that lines name by their places.
-#[derive(Default)]
 struct PodNames {
     nodes: NamePlaces,
     causes: NamePlaces,
 }
 
-impl PodNames {
-    /// The place of a cause; `None` for those beyond the bound.
-    fn cause(&mut self, cause: &str) -> Option<usize> {
-        let cause: String = cause.chars().take(LONGEST_CAUSE).collect();
-        let is_known = self.causes.places.contains_key(&cause);
-        (is_known || self.causes.places.len() < MOST_CAUSES).then(|| self.causes.place(&cause))
+impl Default for PodNames {
+    fn default() -> Self {
+        Self {
+            nodes: NamePlaces::bounded(MOST_NODES, LONGEST_NODE),
+            causes: NamePlaces::bounded(MOST_CAUSES, LONGEST_CAUSE),
+        }
     }
 }
 
-#[derive(Default)]
 struct NamePlaces {
     places: HashMap<String, usize>,
     new: Vec<String>,
+    /// Most names.
+    most: usize,
+    /// Most letters of one.
+    longest: usize,
 }
 
 impl NamePlaces {
-    fn place(&mut self, name: &str) -> usize {
+    fn bounded(most: usize, longest: usize) -> Self {
+        Self { places: HashMap::new(), new: Vec::new(), most, longest }
+    }
+
+    /// The place of a name; `None` for those beyond the bound.
+    fn place(&mut self, name: &str) -> Option<usize> {
+        let name = name.char_indices().nth(self.longest).map_or(name, |(end, _)| &name[..end]);
         if let Some(place) = self.places.get(name) {
-            return *place;
+            return Some(*place);
         }
         let place = self.places.len();
+        if place == self.most {
+            return None;
+        }
         self.places.insert(name.to_owned(), place);
         self.new.push(name.to_owned());
-        place
+        Some(place)
     }
 
     fn take_new(&mut self) -> Vec<String> {
@@ -342,12 +366,30 @@ mod tests {
     }
 
     #[test]
-    fn authors_of_pods_cannot_fill_the_memory_by_causes() {
+    fn authors_of_pods_cannot_fill_the_memory_by_causes_and_nodes() {
         let mut names = PodNames::default();
-        for number in 0..1_000 {
-            names.cause(&format!("{number}{}", "x".repeat(10_000)));
+        for number in 0..MOST_NODES + 1_000 {
+            let name = format!("{number}{}", "\u{e9}".repeat(1_000));
+            let (cause, node) = (names.causes.place(&name), names.nodes.place(&name));
+            assert_eq!((cause.is_some(), node.is_some()), (number < MOST_CAUSES, number < MOST_NODES));
         }
-        assert_eq!(names.causes.places.len(), MOST_CAUSES);
-        assert!(names.causes.places.keys().all(|cause| cause.len() <= LONGEST_CAUSE));
+        assert!(names.causes.places.keys().all(|cause| cause.chars().count() <= LONGEST_CAUSE));
+        assert!(names.nodes.places.keys().all(|node| node.chars().count() <= LONGEST_NODE));
+        assert_eq!(names.causes.place("0"), None);
+        assert_eq!(names.nodes.place(&format!("7{}", "\u{e9}".repeat(2_000))), Some(7));
+    }
+
+    #[test]
+    fn times_that_nobody_can_draw_are_the_nearest_that_the_page_can() {
+        for (from, to, expected) in [
+            ("0001-01-01T00:00:00Z", "9999-12-30T00:00:00Z", (0, LATEST)),
+            ("2026-01-01T00:00:01Z", "2026-01-01T00:00:11Z", (1_767_225_601, 1_767_225_611)),
+        ] {
+            let end = json!({"exitCode": 1, "startedAt": from, "finishedAt": to});
+            let status = json!({"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": end}}]});
+            let mut columns = Columns::default();
+            columns.push(&pod("a", 0, "n", status), &mut PodNames::default());
+            assert_eq!((columns.started[0], columns.ended[0]), (Some(expected.0), Some(expected.1)));
+        }
     }
 }

@@ -181,6 +181,20 @@ async fn without_a_token_of_the_cluster_the_replicas_part_is_shown_and_a_token_i
     assert_eq!(browser.value("location.hash").await, format!("#job={job}"), "the token does not stay there");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn reasons_are_counted_whatever_their_names() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::serve(20).await;
+    browser.open(&model.url).await;
+    first_job(&mut browser).await;
+    // The last one has failed.
+    let links = "[...document.querySelectorAll('#job-rows a')].map((link) => link.textContent)";
+    let job = browser.value(&format!("{links}.find((name) => name.endsWith('-0019'))")).await;
+    browser.open(&format!("{}#job={}", model.url, job.as_str().unwrap())).await;
+    let rows = "[...document.querySelectorAll('#causes tr')].map((row) => row.textContent)";
+    browser.until(&format!("{rows}.includes('constructor1\u{d7}')")).await;
+}
+
 /// Writes down the path and the token of each request.
 const NOTE_REQUESTS: &str = r"(() => {
     window.asked = [];
