@@ -1,5 +1,5 @@
-//! A controller replica as a whole: its HTTP pages, its shutdown, and exact counts despite panics and
-//! crashes.
+//! A controller replica as a whole: its HTTP pages, its shutdown, exact counts despite panics and crashes,
+//! and its end after a restore of etcd.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -9,6 +9,8 @@ mod pages;
 #[path = "controller/panics.rs"]
 mod panics;
 mod refusals;
+#[path = "controller/restores.rs"]
+mod restores;
 mod statuses;
 
 use std::collections::BTreeMap;

@@ -24,8 +24,6 @@ pub enum Defect {
     Undecodable,
     /// If the connection of one heartbeat hangs, the replica loses all its shards.
     HungHeartbeat,
-    /// After a restore of etcd, replicas write or read their Leases in a hot loop.
-    RestoredEtcd,
     /// A shard whose actor or watch has panicked stays dead.
     DeadShard,
     /// A pod whose deletion is refused holds back `Suspended`.
@@ -39,13 +37,12 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         Self::TakeOver,
         Self::LabelPatchedOnce,
         Self::WrongShardLabel,
         Self::Undecodable,
         Self::HungHeartbeat,
-        Self::RestoredEtcd,
         Self::DeadShard,
         Self::RefusedDelete,
         Self::SuspendedMachine,
@@ -63,7 +60,6 @@ impl Defect {
             Self::WrongShardLabel => "wrong-shard-label",
             Self::Undecodable => "undecodable",
             Self::HungHeartbeat => "hung-heartbeat",
-            Self::RestoredEtcd => "restored-etcd",
             Self::DeadShard => "dead-shard",
             Self::RefusedDelete => "refused-delete",
             Self::SuspendedMachine => "suspended-machine",
@@ -77,7 +73,6 @@ impl Defect {
             (Self::LabelPatchedOnce, Act::User { act: UserAct::StripLabel { .. }, .. }) => with_faults,
             (Self::WrongShardLabel, Act::User { act: UserAct::WrongShard { .. }, .. })
             | (Self::Undecodable, Act::Fault(Fault::Undecodable { .. }))
-            | (Self::RestoredEtcd, Act::Fault(Fault::Restore { .. }))
             | (Self::SuspendedMachine, Act::Fault(Fault::Suspend { .. }))
             | (Self::DeadShard, Act::Fault(Fault::PanicShard { .. } | Fault::PanicWatch { .. }))
             | (Self::RefusedDelete, Act::Fault(Fault::Refuse { what: Refused::PodDeletes, .. })) => true,
@@ -124,11 +119,6 @@ impl Defect {
             }
             Self::HungHeartbeat => {
                 vec![Act::Fault(Fault::Swallow { replica, requests: 1, heartbeats: true })]
-            }
-            Self::RestoredEtcd => {
-                // It shows in the Leases.
-                plan.settings.all_own_all = false;
-                vec![Act::Fault(Fault::Restore { age: chance.millis(2_000..=15_000) })]
             }
             Self::DeadShard if chance.percent(50) => vec![Act::Fault(Fault::PanicShard { replica })],
             Self::DeadShard => vec![Act::Fault(Fault::PanicWatch { replica })],

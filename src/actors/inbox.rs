@@ -35,12 +35,12 @@ pub trait Input {
 pub enum Replaces<'a> {
     /// An object at a version: an earlier input with this version of the object, or an older one, says nothing more.
     Shows(&'a Uid, u64),
-    /// None. It is the end of an object, which must be handled between the earlier readings and the later
+    /// Replaces nothing. It is the end of an object, which must be handled between the earlier readings and the later
     /// ones.
     Ends(&'a Uid),
-    /// None. It is a boundary for all objects, such as the end of a list.
+    /// Replaces nothing. It is a boundary for all objects, such as the end of a list.
     Divides,
-    /// None. It may be handled before or after readings.
+    /// Replaces nothing. It may be handled before or after readings.
     Any,
 }
 
@@ -93,6 +93,18 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Input> Contents<T> {
+    /// Adds an input, unless the last one says exactly the same.
+    fn add(&mut self, item: T) {
+        let last = self.items.back().and_then(Option::as_ref).map(Input::replaces);
+        if let (Replaces::Shows(object, version), Some(Replaces::Shows(last, last_version))) =
+            (item.replaces(), last)
+            && (object, version) == (last, last_version)
+        {
+            return;
+        }
+        self.items.push_back(Some(item));
+    }
+
     /// Drops inputs that later inputs make unnecessary, once there are many.
     fn tidy(&mut self) {
         if self.items.len() < self.tidy_at {
@@ -220,7 +232,7 @@ impl<T: Input> Inbox<T> {
     /// Puts in an input from a watch event that arrived at `arrived`.
     pub fn push_event(&self, item: T, arrived: Instant) {
         self.change(|contents| {
-            contents.items.push_back(Some(item));
+            contents.add(item);
             contents.event.get_or_insert(arrived);
         });
     }
@@ -265,7 +277,7 @@ impl<T: Input> Inbox<T> {
 
     /// Puts several inputs in.
     pub fn extend(&self, items: impl IntoIterator<Item = T>) {
-        self.change(|contents| contents.items.extend(items.into_iter().map(Some)));
+        self.change(|contents| items.into_iter().for_each(|item| contents.add(item)));
     }
 
     /// Takes all inputs. Later ones are dropped: the actor is no more.

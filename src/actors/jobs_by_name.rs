@@ -5,7 +5,7 @@
 //!
 //! During a list, Jobs may be shown in any order. So nothing is known until the list is complete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::inbox::Inbox;
@@ -13,12 +13,13 @@ use super::job_input::JobInput;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::options::Predecessors;
-use crate::job::predecessors::{JobOutcome, OrderLook};
+use crate::job::predecessors::{JobOutcome, OrderLook, is_met};
 use crate::job::spec::Job;
+use crate::job::state::JobState;
 use crate::job::status::ConditionKind;
 use crate::job::uid::Uid;
 
-/// How many names a search for a cycle looks at. A longer cycle waits as well, and is not called one.
+/// How many names a look at the predecessors of a Job searches for cycles. A longer cycle waits as well, and is not called one.
 const SEARCHED: usize = 100;
 
 /// The Jobs of the cluster by name. Clones are the same index.
@@ -36,8 +37,8 @@ struct NamespaceIndex {
 #[derive(Debug, Default)]
 struct NamespaceJobs {
     jobs: BTreeMap<Arc<str>, KnownJob>,
-    /// Name -> the Jobs that wait for it.
-    waiting: BTreeMap<Box<str>, BTreeMap<Uid, Inbox<JobInput>>>,
+    /// Name and the UID of a Job that waits for it.
+    waiting: BTreeMap<(Box<str>, Uid), Inbox<JobInput>>,
 }
 
 /// A Job as the watch has last shown it.
@@ -47,6 +48,8 @@ struct KnownJob {
     outcome: JobOutcome,
     /// The Jobs that it waits for, unless it has begun.
     after: Option<Arc<Predecessors>>,
+    /// The predecessors that have ended as wanted.
+    met: Option<Arc<str>>,
 }
 
 impl KnownJob {
@@ -60,34 +63,53 @@ impl KnownJob {
         };
         let waits =
             |job: &&Job| manages && outcome == JobOutcome::Unfinished && job.status.start_time.is_none();
-        let after = job.filter(waits).and_then(|job| job.options.after.clone());
-        Self { uid: seen.uid.clone(), outcome, after }
+        let waiting = job.filter(waits);
+        let after = waiting.and_then(|job| job.options.after.clone());
+        let met = waiting.filter(|_| after.is_some()).and_then(|job| job.status.after_met.clone());
+        Self { uid: seen.uid.clone(), outcome, after, met }
+    }
+
+    /// The names of the Jobs that it still waits for.
+    fn awaits(&self) -> impl Iterator<Item = &str> {
+        let names = self.after.iter().flat_map(|after| after.iter()).map(|(name, _)| name);
+        names.filter(|name| !is_met(self.met.as_deref(), name))
+    }
+}
+
+/// A search for cycles among the Jobs that wait for each other.
+#[derive(Debug)]
+struct CycleSearch<'a> {
+    jobs: Option<&'a NamespaceJobs>,
+    /// The Job that looks.
+    target: &'a str,
+    /// The names that were looked at. They do not lead to the target, unless a cycle has been found.
+    seen: HashSet<&'a str>,
+}
+
+impl<'a> CycleSearch<'a> {
+    /// Whether a Job of the name `from` waits for the target, be it by way of others.
+    fn leads_back_from(&mut self, from: &'a str) -> bool {
+        let Some(NamespaceJobs { jobs, .. }) = self.jobs else { return false };
+        let mut next = vec![from];
+        while let Some(name) = next.pop() {
+            if name == self.target {
+                return true;
+            }
+            if self.seen.len() >= SEARCHED || !self.seen.insert(name) {
+                continue;
+            }
+            let awaited = jobs.get(name).into_iter().flat_map(KnownJob::awaits);
+            next.extend(awaited.filter(|name| !self.seen.contains(name)));
+        }
+        false
     }
 }
 
 impl NamespaceJobs {
     fn inboxes(&self, name: &str) -> Vec<Inbox<JobInput>> {
-        self.waiting.get(name).into_iter().flat_map(BTreeMap::values).cloned().collect()
-    }
-
-    /// Whether a Job of the name `from` waits for the Job `target`, be it by way of others.
-    fn waits_for(&self, from: &str, target: &str) -> bool {
-        let (mut next, mut seen) = (vec![from], Vec::new());
-        while let Some(name) = next.pop() {
-            if name == target {
-                return true;
-            }
-            if seen.contains(&name) {
-                continue;
-            }
-            seen.push(name);
-            let after = self.jobs.get(name).and_then(|known| known.after.as_ref());
-            next.extend(after.into_iter().flat_map(|after| after.iter()).map(|(name, _)| name));
-            if next.len() + seen.len() > SEARCHED {
-                return false;
-            }
-        }
-        false
+        let first = (Box::from(name), Uid::LOWEST);
+        let waiting = self.waiting.range(first..).take_while(|((waited_for, _), _)| **waited_for == *name);
+        waiting.map(|(_, inbox)| inbox.clone()).collect()
     }
 }
 
@@ -139,9 +161,9 @@ impl JobsByName {
         let waiting = {
             let mut contents = self.contents();
             contents.listed = true;
-            let waiting = contents.namespaces.values().flat_map(|names| names.waiting.values());
-            let waiting: BTreeMap<Uid, Inbox<JobInput>> =
-                waiting.flatten().map(|(uid, inbox)| (uid.clone(), inbox.clone())).collect();
+            let waiting = contents.namespaces.values().flat_map(|names| &names.waiting);
+            let waiting: BTreeMap<&Uid, Inbox<JobInput>> =
+                waiting.map(|((_, uid), inbox)| (uid, inbox.clone())).collect();
             waiting.into_values().collect()
         };
         wake(waiting);
@@ -156,7 +178,8 @@ impl JobsByName {
     }
 
     /// Looks at the predecessors of a Job. Before the list of all Jobs is complete, none has ended.
-    pub fn look(&self, job: &Job) -> OrderLook {
+    pub fn look(&self, state: &JobState) -> OrderLook {
+        let job = &state.job;
         let Some(after) = job.options.after.as_deref() else { return OrderLook::default() };
         let contents = self.contents();
         let names = contents.namespaces.get(&job.namespace);
@@ -164,8 +187,8 @@ impl JobsByName {
             Some(names) => names.jobs.get(name).map(|known| known.outcome),
             None => Some(JobOutcome::Unfinished),
         };
-        let waits = |name: &str| names.is_some_and(|names| names.waits_for(name, &job.name));
-        OrderLook::new(after, job.status.after_met.as_deref(), outcome, waits)
+        let mut search = CycleSearch { jobs: names, target: &job.name, seen: HashSet::new() };
+        OrderLook::new(after, |name| state.was_met(name), outcome, |name| search.leads_back_from(name))
     }
 
     /// Wakes an actor whenever one of the predecessors of its Job changes, until the answer is dropped.
@@ -174,7 +197,7 @@ impl JobsByName {
         let mut contents = self.contents();
         let names = contents.namespaces.entry(job.namespace.clone()).or_default();
         for (name, _) in after.iter() {
-            names.waiting.entry(name.into()).or_default().insert(job.uid.clone(), inbox.clone());
+            names.waiting.insert((name.into(), job.uid.clone()), inbox.clone());
         }
         drop(contents);
         Some(Followed { index: self.clone(), job: job.id(), after })
@@ -218,12 +241,7 @@ impl Drop for Followed {
         let mut contents = self.index.contents();
         let Some(names) = contents.namespaces.get_mut(self.job.namespace()) else { return };
         for (name, _) in self.after.iter() {
-            if let Some(waiting) = names.waiting.get_mut(name) {
-                waiting.remove(self.job.uid());
-                if waiting.is_empty() {
-                    names.waiting.remove(name);
-                }
-            }
+            names.waiting.remove(&(name.into(), self.job.uid().clone()));
         }
         contents.tidy(self.job.namespace());
     }
@@ -236,6 +254,7 @@ mod tests {
 
     use super::*;
     use crate::actors::test_api::{job, observed_job};
+    use crate::job::limits::Limits;
     use crate::job::predecessors::Hindrance;
 
     /// A Job after others, with a terminal condition.
@@ -252,7 +271,7 @@ mod tests {
     }
 
     fn found(index: &JobsByName, job: &ObservedJob) -> Option<(Hindrance, String)> {
-        let obstacle = index.look(job.job.as_ref().unwrap()).obstacle?;
+        let obstacle = index.look(&JobState::new(job.job.clone().unwrap(), Limits::default())).obstacle?;
         Some((obstacle.cause, obstacle.job.to_string()))
     }
 
@@ -310,6 +329,32 @@ mod tests {
             let unfinished = Some((Hindrance::Unfinished, "job-0".to_owned()));
             assert_eq!(found(&index, &outside), unfinished, "a Job behind a cycle is not in it");
         }
+    }
+
+    /// Users who create Jobs choose their names: a look costs no more, however many lead on to others.
+    #[test]
+    fn all_predecessors_of_a_job_share_one_search() {
+        let names = |from: usize| (from..from + 20).map(|n| format!("job-{n}")).collect::<Vec<_>>().join(",");
+        let jobs: Vec<_> =
+            (0..2_000).map(|n| seen(&format!("job-{n}"), &format!("{n}"), &names(n + 1), None)).collect();
+        let index = index(&jobs.iter().collect::<Vec<_>>());
+        let contents = index.contents();
+        let jobs = contents.namespaces.get("n");
+        let mut search = CycleSearch { jobs, target: "outside", seen: HashSet::new() };
+        assert!(!["job-0", "job-500", "job-1000"].into_iter().any(|name| search.leads_back_from(name)));
+        assert_eq!(search.seen.len(), SEARCHED);
+    }
+
+    /// Its second predecessor is created again, and after the first Job this time.
+    #[test]
+    fn a_job_does_not_wait_for_what_it_has_met() {
+        let mut first = job("a", json!({}));
+        first["metadata"]["annotations"] =
+            json!({"yardmaster.dev/after": "b, c", "yardmaster.dev/after-met": "b"});
+        let (first, again) = (observed_job(&first), seen("b", "b2", "a", None));
+        let index = index(&[&first, &again]);
+        assert_eq!(found(&index, &again), Some((Hindrance::Unfinished, "a".into())));
+        assert_eq!(found(&index, &first), Some((Hindrance::Missing, "c".into())));
     }
 
     #[test]

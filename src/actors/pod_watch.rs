@@ -258,10 +258,10 @@ impl Work {
             self.look = match self.routes.upkeep(now, now - look.since) {
                 Upkeep::Nothing => None,
                 Upkeep::Later => Some(Look { at: now + UPKEEP, ..look }),
-                Upkeep::Join { sources, after } => {
+                Upkeep::Join { sources, after, moved } => {
                     let selector = self.selector(&self.routes.shown_by(&sources));
                     let stream = self.streams.open(&self.services, Some(after), selector);
-                    self.routes.follow(stream, &sources, after, now);
+                    self.routes.follow(stream, &sources, after, moved);
                     self.close_idle();
                     Some(Look { at: now + UPKEEP, ..look })
                 }

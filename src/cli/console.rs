@@ -1,5 +1,6 @@
-//! What commands print. Text of others cannot control the terminal: characters that do not show are escaped. The reader may have closed the stream, as `| head` does: then a command goes on without it, and ends as
-//! it would have ended.
+//! The output of commands. Text of others cannot control the terminal: characters that do not show are escaped.
+//! The reader may have closed the stream, as `| head` does. Then a command goes on without it, and ends as it
+//! would have ended.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _};
@@ -8,14 +9,14 @@ use crate::telemetry::printable::AllLines;
 
 /// Prints a line on standard error.
 pub(super) fn note(line: impl Display) {
-    // Without a reader there is nobody to report it to.
+    // If there is no reader, the error has none either.
     let _unread = writeln!(io::stderr().lock(), "{}", shown(&line));
 }
 
 /// Prints a line on standard output.
 ///
 /// # Errors
-/// When it cannot be written, for another reason than that nobody reads it.
+/// If it cannot be written, unless the reader has closed the stream.
 pub(super) fn print(line: impl Display) -> io::Result<()> {
     unless_closed(writeln!(io::stdout().lock(), "{}", shown(&line)))
 }
@@ -25,7 +26,7 @@ pub(super) fn shown(lines: &impl Display) -> String {
     AllLines(&lines.to_string()).to_string()
 }
 
-/// What came of writing to standard output, if anybody reads it.
+/// The result of a write to standard output. A closed stream is no error.
 pub(super) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),

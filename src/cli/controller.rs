@@ -217,7 +217,7 @@ pub(super) async fn run(
         started => started?,
     };
     match controller.address() {
-        // Nobody may listen.
+        // The output may have no reader.
         Some(address) if args.print_address => _ = writeln!(std::io::stdout(), "{address}"),
         Some(address) => tracing::info!(%address, "serving the HTTP pages"),
         None => {}
@@ -227,7 +227,7 @@ pub(super) async fn run(
         () = end_of_stdin(), if args.exit_with_stdin => {}
         error = controller.ended() => {
             match error {
-                // Nobody is left to hand the shards over.
+                // The actors that would hand the shards over are gone.
                 ControllerError::Fatal(_) => controller.abort().await,
                 _ => controller.shutdown().await,
             }

@@ -80,7 +80,7 @@ impl EmbeddedCluster {
         let directory = private_directory()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
         let config = server.client_config();
-        // One shard per core uses all cores; more shards would only add watches.
+        // A shard per core uses all cores; more shards would only add watches.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
         let client = kube::Client::try_from(config.clone())?;

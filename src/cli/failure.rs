@@ -20,7 +20,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// One problem with the input.
+    /// A problem with the input.
     pub fn bad_input(problem: impl Into<String>) -> Self {
         Self::BadInput(vec![problem.into()])
     }

@@ -134,7 +134,7 @@ impl Ownership {
         }
     }
 
-    /// What these Leases say at `now`.
+    /// The owners by these Leases at `now`.
     pub(super) fn of(leases: &[Lease], now: Timestamp) -> Self {
         let names = Names::of(leases);
         let mut ownership = Self::default();

@@ -56,7 +56,7 @@ pub(super) fn causes(pod: &PodView) -> Vec<Cause> {
     causes
 }
 
-/// How a pod failed, of which these are the causes. `None` unless it did.
+/// How a pod failed, of which these are the causes. Returns `None` unless it did.
 pub(super) fn failure(pod: &PodView, causes: &[Cause]) -> Option<String> {
     let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
     let mut parts: Vec<String> = causes.iter().map(|cause| cause.text.clone()).collect();

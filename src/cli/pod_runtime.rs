@@ -1,4 +1,4 @@
-//! What runs the pods of an embedded cluster: a container engine, or this host.
+//! The runtime of an embedded cluster's pods: a container engine, or this host.
 
 use clap::{Args, ValueEnum};
 
@@ -43,7 +43,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 #[cfg(feature = "embedded")]
 pub(super) use self::available::PodRuntime;
 
-/// None: this build has no embedded cluster.
+/// Without variants: this build has no embedded cluster.
 #[cfg(not(feature = "embedded"))]
 #[derive(Debug)]
 pub(super) enum PodRuntime {}
@@ -62,7 +62,7 @@ mod available {
     use yardmaster_embedded::kubelet::preflight::{Machine, Runtime};
     use yardmaster_embedded::kubelet::{KubeletConfig, KubeletMode, Mounting, NODE, Workspace};
 
-    /// What runs pods, on a node with these labels.
+    /// The runtime of pods, on a node with these labels.
     #[derive(Clone, Debug)]
     pub(in crate::cli) struct PodRuntime {
         kind: Kind,
@@ -104,7 +104,7 @@ mod available {
             Ok(Self { kind, labels: args.node_label.clone() })
         }
 
-        /// What pods are.
+        /// The nature of pods: processes or containers.
         pub(in crate::cli) fn describe(&self) -> String {
             match &self.kind {
                 Kind::Processes(..) => "processes of this host; images are not pulled".to_owned(),
@@ -123,7 +123,7 @@ mod available {
             }
         }
 
-        /// What there may be in the way of pods.
+        /// The machine on which pods run.
         pub(in crate::cli) fn machine(&self) -> Machine {
             let runtime = match &self.kind {
                 Kind::Processes(workspace, mounting) => Runtime::Processes(*workspace, mounting.clone()),

@@ -104,7 +104,7 @@ pub(super) struct ContainerState {
     pub(super) finished_at: Option<String>,
 }
 
-/// What a container's current run is doing.
+/// The state of a container's current run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunState {
     /// It has not started.

@@ -1,6 +1,6 @@
 //! `yardmaster release`: takes off the finalizers that an uninstalled controller would leave for ever.
 //!
-//! What can be counted is counted first: each Job's own rules run once more, but create and delete nothing. Every
+//! Pods that can be counted are counted first: each Job's own rules run once more, but create and delete nothing. Every
 //! request is one that a replica would send, and names the UID and version that it is about. So the command can
 //! be interrupted at any time, and repeated.
 

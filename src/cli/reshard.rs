@@ -3,7 +3,7 @@
 //! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
 //! gets the label of its Job's new shard. The command can be repeated after an interruption.
 //!
-//! A webhook of a tenant may refuse labels, or take long. Such pods keep the labels of their old shards, and replicas look for
+//! A webhook of a tenant may refuse labels, or take long. Its pods keep the labels of their old shards, and replicas look for
 //! those that are not counted. So no tenant keeps the replicas from starting.
 
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ impl Resharding {
         Ok(listed.items.iter().filter_map(|lease| self.codec.read(lease)).collect())
     }
 
-    /// Waits until no replica runs. One that has its Leases where we look may still be about to see the mark.
+    /// Waits until no replica runs. A replica whose Leases are listed may not have seen the mark yet.
     async fn wait_until_no_replica_runs(&self, silence: &mut Silence) -> anyhow::Result<()> {
         let ends = async |namespace: &str| Ok(namespace == self.namespace && self.is_marked().await?);
         silence.until_no_replica_runs(async || self.heartbeats().await, ends).await

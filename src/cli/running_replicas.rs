@@ -48,14 +48,14 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// Nobody was seen until now.
+    /// No replica was seen until now.
     pub(super) fn begin() -> Self {
         Self { seen: HashMap::new(), begun: Instant::now(), told: false }
     }
 
     /// Waits until replicas that leave have left, and until those that have died have been silent for their lease
     /// duration. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases. Fails as
-    /// well if one is not silent eleven minutes after the beginning, so that nobody who writes Leases makes it wait for ever.
+    /// well if one is not silent eleven minutes after the beginning, so that no writer of Leases makes it wait for ever.
     pub(super) async fn until_no_replica_runs(
         &mut self,
         read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,

@@ -157,8 +157,12 @@ pub fn urgency(state: &JobState, next: &Next) -> Urgency {
     // A deadline counts from the start that is written, and clients wait for the start of pods that exist.
     let shows_start = state.job.spec.active_deadline.is_some() || state.pods.active() > 0;
     let starts = shows_start && state.job.status.start_time.is_none();
-    let is_step =
-        next.end.is_some() || starts || conditions_change(state, next) || counting_goes_on(state, next);
+    // A predecessor that has ended may be gone when the next owner looks.
+    let is_step = next.end.is_some()
+        || starts
+        || conditions_change(state, next)
+        || counting_goes_on(state, next)
+        || state.has_met_more();
     if is_step { Urgency::Step } else { Urgency::Progress }
 }
 

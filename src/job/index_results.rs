@@ -15,6 +15,11 @@ pub const LONGEST: usize = 32 << 10;
 /// The mark of results from which some were dropped.
 const CUT: &str = "cut";
 
+/// The annotation, or what says that it was too long to be read.
+pub fn bounded(text: &str) -> &str {
+    if text.len() > LONGEST { CUT } else { text }
+}
+
 /// The results of the indexes of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexResults {
@@ -85,11 +90,8 @@ impl ResultRun {
 impl IndexResults {
     /// Reads the annotation. Parts that cannot be read say nothing.
     pub fn read(text: &str) -> Self {
-        if text.len() > LONGEST {
-            return Self { is_cut: true, ..Self::default() };
-        }
         let mut results = Self::default();
-        for part in text.split(' ') {
+        for part in bounded(text).split(' ') {
             results.is_cut |= part == CUT;
             if let Some((first, run)) = ResultRun::read(part)
                 && results.runs.last_key_value().is_none_or(|(_, before)| before.last < first)
@@ -115,15 +117,17 @@ impl IndexResults {
         self.runs.range(..=index).next_back().map(|(_, run)| run).filter(|run| run.last >= index)
     }
 
-    /// The memory that they take, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.runs.len() * size_of::<(u32, ResultRun)>()
+    /// Records the end of a pod of an index. Its own `tries` are added: they are 0 if the pod has been recorded before.
+    pub(super) fn record(&mut self, index: u32, ended: ResultRun) {
+        let tries = self.of(index).map_or(0, |run| run.tries).saturating_add(ended.tries);
+        self.put(index, ResultRun { last: index, tries, ..ended });
     }
 
-    /// Records the end of a pod of an index.
-    pub(super) fn record(&mut self, index: u32, ended: ResultRun) {
-        let tries = self.of(index).map_or(0, |run| run.tries).saturating_add(1);
-        self.put(index, ResultRun { last: index, tries, ..ended });
+    /// Records a pod of an index that had a result already, which stays.
+    pub(super) fn record_surplus(&mut self, index: u32) {
+        if let Some(known) = self.of(index).copied() {
+            self.record(index, ResultRun { tries: 1, ..known });
+        }
     }
 
     /// Replaces the result of an index.

@@ -50,7 +50,7 @@ impl IndexSet {
         Self::of(text.split(',').filter_map(parse_part).filter_map(in_range).collect())
     }
 
-    /// Reads the text of a `successPolicy` rule. `None` if any part is malformed.
+    /// Reads the text of a `successPolicy` rule. Returns `None` if any part is malformed.
     pub fn parse_strict(text: &str) -> Option<Self> {
         text.split(',').map(parse_part).collect::<Option<_>>().map(Self::of)
     }

@@ -68,7 +68,7 @@ fn remaining(state: &JobState, tally: Tally) -> Option<usize> {
     Some(usize::try_from(completions.saturating_sub(tally.succeeded)).unwrap_or(usize::MAX))
 }
 
-/// What comes after the creation of this many pods, of those that are missing and those that are needed in all.
+/// The pods that come after the creation of `created`. `missing` are wanted now, `in_all` until the Job ends.
 fn behind(in_all: usize, missing: usize, created: usize) -> Behind {
     let after = |all: usize| u32::try_from(all.saturating_sub(created)).unwrap_or(u32::MAX);
     Behind { in_all: after(in_all), now: after(missing) }

@@ -51,7 +51,7 @@ enum TemplateParts {
 pub struct PodManifest {
     maker: Arc<Maker>,
     new: NewPod,
-    /// `None` if it adds nothing.
+    /// Absent if it adds nothing.
     overlay: Option<Arc<Overlay>>,
 }
 

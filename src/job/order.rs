@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::plan::{JobEvent, Plan, Wait};
-use super::predecessors::{Hindered, Hindrance, Obstacle, OrderLook};
+use super::predecessors::{Hindered, Hindrance, Obstacle, OrderLook, is_met};
 use super::saturating::end_of_wait;
 use super::state::JobState;
 use super::verdict;
@@ -41,6 +41,12 @@ impl JobState {
             || status.uncounted.as_ref().is_some_and(|listed| !listed.is_empty())
             || !self.pods.is_empty()
             || self.pods.pending_creates() + self.adoptions_in_flight > 0
+    }
+
+    /// Whether a predecessor of this name has ended as wanted: the status names it, or an earlier look has found it.
+    pub fn was_met(&self, name: &str) -> bool {
+        is_met(self.job.status.after_met.as_deref(), name)
+            || is_met(self.predecessors_met().map(|met| &**met), name)
     }
 
     /// Applies a look at the predecessors.

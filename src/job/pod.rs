@@ -58,7 +58,7 @@ pub struct Pod {
     pub finished: Second,
     /// It is pending: it has never run. No scheduling gate holds the pod, and no init container runs.
     pub stalled: bool,
-    /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
+    /// Exit codes and conditions, for pod failure policies. Absent where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
 
@@ -288,7 +288,7 @@ impl Outcome {
 pub struct Behind {
     /// All that are needed if none fails.
     pub in_all: u32,
-    /// Those among them that are wanted now, and do not wait for others to end.
+    /// The part that is wanted now, and does not wait for others to end.
     pub now: u32,
 }
 

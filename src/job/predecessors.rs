@@ -76,6 +76,11 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// Whether this name is among those that have ended as wanted, as a status has them.
+pub fn is_met(met: Option<&str>, name: &str) -> bool {
+    met.is_some_and(|met| met.split(',').any(|met| met == name))
+}
+
 /// A look at the predecessors of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OrderLook {
@@ -86,16 +91,15 @@ pub struct OrderLook {
 }
 
 impl OrderLook {
-    /// Looks at the predecessors `after` of a Job, of which its status names `met`. `outcome` is that of a Job by its name, `None` if
-    /// it does not exist. `waits_for_it`: whether a Job of this name waits for the asking one.
-    pub fn new(
-        after: &Predecessors,
-        met: Option<&str>,
+    /// Looks at the predecessors `after` of a Job. `was_met`: whether a Job of this name has ended as wanted before. `outcome` is that of
+    /// a Job by its name, `None` if it does not exist. `waits_for_it`: whether a Job of this name waits for the asking one.
+    pub fn new<'a>(
+        after: &'a Predecessors,
+        was_met: impl Fn(&str) -> bool,
         outcome: impl Fn(&str) -> Option<JobOutcome>,
-        waits_for_it: impl Fn(&str) -> bool,
+        mut waits_for_it: impl FnMut(&'a str) -> bool,
     ) -> Self {
-        let was_met = |name: &str| met.is_some_and(|met| met.split(',').any(|met| met == name));
-        let cause = |name: &str, must_succeed: bool| match outcome(name) {
+        let mut cause = |name: &'a str, must_succeed: bool| match outcome(name) {
             _ if was_met(name) => None,
             None if is(Mutant::MissingTakenForEnded) => None,
             None => Some(Hindrance::Missing),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::index_results::IndexResults;
 use super::index_set::IndexSet;
 use super::second::Second;
 use super::uid::Uid;
@@ -20,16 +19,16 @@ pub struct JobStatus {
     pub completion_time: Option<Timestamp>,
     /// `active`: pods that are pending or running and not being deleted.
     pub active: u32,
-    /// `ready`: active pods whose Ready condition is True. `None` before the first write.
+    /// `ready`: active pods whose Ready condition is True. Absent before the first write.
     pub ready: Option<u32>,
-    /// `terminating`: pods that are being deleted and have not ended. `None` before the first write.
+    /// `terminating`: pods that are being deleted and have not ended. Absent before the first write.
     pub terminating: Option<u32>,
     /// `succeeded`; for Indexed Jobs the number of `completed_indexes`.
     pub succeeded: u32,
     /// `failed`.
     pub failed: u32,
     /// `uncountedTerminatedPods`: ended pods that are recorded here but not yet in `succeeded` and `failed`.
-    /// `None` before the first write.
+    /// Absent before the first write.
     pub uncounted: Option<Uncounted>,
     /// `completedIndexes` of an Indexed Job.
     pub completed_indexes: IndexSet,
@@ -43,7 +42,7 @@ pub struct JobStatus {
     /// When the first pod began to run, of a Job with a run deadline. An annotation, too.
     pub running_since: Option<Second>,
     /// How the indexes have ended, of a Job that keeps that. An annotation, too.
-    pub results: Option<Arc<IndexResults>>,
+    pub results: Option<Arc<str>>,
     /// The Jobs before this one that have ended as wanted, separated by commas. An annotation, too.
     pub after_met: Option<Arc<str>>,
 }
@@ -236,7 +235,7 @@ impl JobStatus {
     pub fn list_bytes(&self) -> usize {
         let sets = [Some(&self.completed_indexes), self.failed_indexes.as_ref()].into_iter().flatten();
         let uids = self.uncounted.iter().flat_map(|pods| pods.succeeded.iter().chain(&pods.failed));
-        let results = self.results.iter().map(|results| results.bytes());
+        let results = self.results.iter().map(|results| results.len());
         let names = self.after_met.iter().map(|names| names.len());
         sets.map(IndexSet::bytes)
             .chain(uids.map(Uid::bytes))

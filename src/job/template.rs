@@ -32,7 +32,7 @@ pub const KEPT_BYTES: usize = 16 << 10;
 /// are kept, and the Job is read again when pods are to be made ([`is_kept`](Self::is_kept)).
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
-    /// `None` if it is not kept.
+    /// Absent if it is not kept.
     text: Option<Arc<RawValue>>,
     /// The length of its text in bytes, whether it is kept or not.
     length: usize,

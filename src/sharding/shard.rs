@@ -18,7 +18,7 @@ pub(super) struct Shard {
     pub(super) claim: Option<Claim>,
     /// The epoch of our claim.
     pub(super) epoch: u64,
-    /// The highest epoch of the claims that were deleted, or are of another history: the next one has to be higher.
+    /// The highest epoch of the claims that were deleted or cannot be read: the next one has to be higher.
     gone_epoch: u64,
     /// The version of a claim that cannot be read, which the next write replaces; 0 for none.
     unreadable: u64,

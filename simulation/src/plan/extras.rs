@@ -111,7 +111,8 @@ fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
 /// Every replica acts for all shards. Some see the acts of others late.
 pub(super) fn without_leases(chance: &mut Chance, plan: &mut Plan) {
     plan.settings.all_own_all = true;
-    // A restored etcd shows in the Leases.
+    // After a restore, a world checks neither surplus pods nor the counts of older Jobs. Several owners are
+    // there for these checks.
     let restores = plan.steps.iter_mut().filter(|step| matches!(step.act, Act::Fault(Fault::Restore { .. })));
     restores.for_each(|step| step.at = Time::NEVER);
     for lag in &mut plan.settings.lags {

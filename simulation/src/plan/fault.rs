@@ -135,7 +135,8 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
-    /// etcd is restored from a backup that was made this long before.
+    /// etcd is restored from a backup that was made this long before. All replicas are stopped for it, and
+    /// started after it.
     Restore {
         /// How old the backup is.
         age: Duration,

@@ -66,6 +66,16 @@ fn of_many_inputs_those_wait_that_still_say_something() {
     assert!(waited[kept.len()..].contains(&last));
 }
 
+#[test]
+fn what_is_said_again_does_not_wait_twice() {
+    let inbox = Inbox::default();
+    let shown = |version| Seen::Shown("a".into(), version);
+    [shown(1), shown(1), shown(2), Seen::Answer(1), Seen::Answer(1), shown(2)]
+        .into_iter()
+        .for_each(|input| inbox.push(input));
+    assert_eq!(inbox.take(), [shown(1), shown(2), Seen::Answer(1), Seen::Answer(1), shown(2)]);
+}
+
 /// The actor rests for long, since its namespace has much to do.
 #[test]
 fn of_what_an_actor_does_not_take_the_newest_waits() {

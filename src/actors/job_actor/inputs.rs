@@ -105,8 +105,8 @@ impl JobActor {
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict { sent, read } => {
-                // If the reading is no newer, the next write would conflict again: etcd was restored, or a
-                // webhook answers with 409. A Job of an unknown mode is not applied, so the same is true.
+                // If the reading is no newer, the next write would conflict again, as when a webhook answers
+                // with 409. A Job of an unknown mode is not applied, so the same is true.
                 let explains = |job: &Arc<ObservedJob>| job.job.is_ok() && job.version.order() > sent;
                 let is_explained = read.as_ref().is_some_and(explains);
                 self.state.status_refused(is_explained, now);

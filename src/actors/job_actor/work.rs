@@ -166,7 +166,7 @@ impl JobActor {
             self.followed = None;
             self.followed = index.follow(job, &self.inbox);
         }
-        let look = index.look(job);
+        let look = index.look(&self.state);
         self.state.order_seen(look);
     }
 

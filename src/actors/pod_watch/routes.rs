@@ -82,10 +82,11 @@ enum Phase {
 pub(super) enum Upkeep {
     Nothing,
     Later,
-    /// A new stream after this version is to follow these.
+    /// A new stream after this version is to follow these. `moved`: when the stream that is behind reached it.
     Join {
         sources: BTreeSet<StreamId>,
         after: u64,
+        moved: Instant,
     },
 }
 
@@ -143,8 +144,9 @@ impl Routes {
         self.streams.insert(id, Stream { selects: shards.clone(), phase: Phase::Listing });
     }
 
-    /// Records that this stream was opened after this version to follow others, which are idle now.
-    pub(super) fn follow(&mut self, id: StreamId, before: &BTreeSet<StreamId>, after: u64, now: Instant) {
+    /// Records that this stream was opened after this version to follow others, which are idle now. The
+    /// version was reached when the time was `moved`: the opening of a stream catches up with nothing.
+    pub(super) fn follow(&mut self, id: StreamId, before: &BTreeSet<StreamId>, after: u64, moved: Instant) {
         let selects = self.shown_by(before);
         for route in self.routes.values_mut() {
             let Some(last) = route.stream.filter(|stream| before.contains(stream)) else { continue };
@@ -153,7 +155,7 @@ impl Routes {
                 route.stream = Some(id);
             }
         }
-        self.streams.insert(id, Stream { selects, phase: Phase::Watching { version: after, moved: now } });
+        self.streams.insert(id, Stream { selects, phase: Phase::Watching { version: after, moved } });
     }
 
     /// The shards that these streams show.
@@ -194,14 +196,14 @@ impl Routes {
         }
         let behind = positions.iter().min_by_key(|(version, _)| *version);
         let ahead = positions.iter().max_by_key(|(version, _)| *version);
-        let (Some((after, moved)), Some((ahead, _))) = (behind, ahead) else { return Upkeep::Nothing };
+        let (Some(&(after, moved)), Some((ahead, _))) = (behind, ahead) else { return Upkeep::Nothing };
         let live = self.shown_by(&sources).len();
         let is_time = match sources.len() {
             1 if selects == live => return Upkeep::Nothing,
             1 => selects > 2 * live || since >= LEFTOVERS,
-            _ => ahead - after <= CLOSE || now - *moved <= CAUGHT_UP || since >= PATIENCE,
+            _ => ahead - after <= CLOSE || now - moved <= CAUGHT_UP || since >= PATIENCE,
         };
-        if is_time { Upkeep::Join { sources, after: *after } } else { Upkeep::Later }
+        if is_time { Upkeep::Join { sources, after, moved } } else { Upkeep::Later }
     }
 
     /// Applies a step of a stream, and delivers its changes to the shards. Returns whether the stream is

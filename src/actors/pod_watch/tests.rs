@@ -239,6 +239,35 @@ fn listed(first: u32) -> Routes {
     routes
 }
 
+/// A stream is opened in place of an idle one, and no bookmark has come since. So its version is as old as
+/// that of the other.
+#[test]
+fn a_stream_has_not_caught_up_by_following_another() {
+    let (begin, mut routes) = (Instant::now(), routes());
+    let now = begin + Duration::from_secs(60);
+    let synced = |routes: &mut Routes, stream: u64, version: u64, at: Instant| {
+        routes.step(StreamId(stream), Step::Change(Change::Synced { version }), at, &mut |_, _| {});
+    };
+    (0..2).for_each(|shard| routes.join(ShardId(shard), SubscriptionId(u64::from(shard))));
+    routes.list(StreamId(0), &[0, 1].map(ShardId).into());
+    synced(&mut routes, 0, 5, begin);
+    routes.leave(ShardId(1), SubscriptionId(1));
+    let join = routes.upkeep(now, Duration::from_secs(30));
+    let Upkeep::Join { sources, after, moved } = join else { panic!("{join:?}") };
+    assert_eq!((after, moved), (5, begin));
+    routes.follow(StreamId(1), &sources, after, moved);
+    assert_eq!(routes.take_idle(), [StreamId(0)]);
+
+    routes.join(ShardId(1), SubscriptionId(2));
+    routes.list(StreamId(2), &[ShardId(1)].into());
+    synced(&mut routes, 2, 1_000_000, now);
+    let soon = Duration::from_secs(1);
+    assert_eq!(routes.upkeep(now, soon), Upkeep::Later, "a million of versions would be sent again");
+    routes.step(StreamId(1), Step::Reached(900_000), now, &mut |_, _| {});
+    let join = routes.upkeep(now, soon);
+    assert!(matches!(join, Upkeep::Join { after: 900_000, .. }), "{join:?}");
+}
+
 fn readable(home: u32, label: Option<u32>, version: u64) -> Box<ObservedPod> {
     let pod = api::pod("p", home, label, version);
     PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()

@@ -10,7 +10,7 @@ pub(super) const CHECK: CheckId = CheckId { group: "kubernetes", name: "apis" };
 struct Needed {
     group_version: &'static str,
     resource: &'static str,
-    /// What has to be switched off where it is absent; `None` if nothing works without it.
+    /// The feature to switch off where the API is absent; `None` if nothing works without it.
     optional: Option<&'static str>,
 }
 

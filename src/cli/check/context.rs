@@ -1,4 +1,4 @@
-//! What all checks share: the cluster and the controller that they are about.
+//! The context of all checks: the cluster and the controller that they are about.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cluster::transport::{Connection, Transport, TransportError, connect};
 
 /// How long to wait for an answer of the API server.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// What the check is called in its user agent.
+/// The name of the check in its user agent.
 const IDENTITY: &str = "check";
 
 /// The cluster and the controller that the checks are about.
@@ -84,7 +84,7 @@ pub(super) fn unique_name() -> String {
     format!("yardmaster-check-{}", random.get(..8).unwrap_or(&random))
 }
 
-/// What the API server says, or why it says nothing.
+/// The message of the API server, or why there is none.
 pub(super) fn message(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return status.message.clone();

@@ -17,7 +17,7 @@ const SCHEMA: &str = "x-kubernetes-pf-flowschema-uid";
 /// Levels that all other clients share.
 const SHARED: [&str; 3] = ["catch-all", "global-default", "workload-low"];
 
-/// What answered a request.
+/// The priority level that answered a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answered {
     resource: &'static str,
@@ -53,7 +53,7 @@ async fn read(cx: &Context) -> Result<Vec<Answered>, Unknown> {
         }
         let request = request.body(Bytes::new()).map_err(|error| Unknown::Other(error.to_string()))?;
         let response = cx.send(request).await.map_err(|error| Unknown::Other(error.to_string()))?;
-        // Who may not impersonate would learn its own level.
+        // An account that may not impersonate would learn its own level.
         if cx.account.is_some() && !response.status().is_success() {
             let reason = format!("the answer to the service account is {}", response.status());
             return Err(Unknown::Other(reason));

@@ -88,7 +88,7 @@ pub(super) fn select(found: &[Installation], given: Option<&str>) -> Result<Sele
     Ok(Selected { controller: controller.to_owned(), namespace, others })
 }
 
-/// What to say where no replica has the name that was given, and replicas of these names run.
+/// The finding if no replica has the name that was given, and replicas of these names run.
 pub(super) fn misnamed(controller: &str, others: &[String]) -> (CheckId, Finding) {
     let running = others.join(", ");
     let finding = Finding::failed(

@@ -12,7 +12,7 @@ use super::{CheckId, Finding};
 
 pub(super) const CHECK: CheckId = CheckId { group: "leases", name: "lease-round-trip" };
 
-/// What went wrong.
+/// The step that failed.
 #[derive(Debug)]
 enum Problem {
     /// A step was refused, or not answered.

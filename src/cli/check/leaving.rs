@@ -19,7 +19,7 @@ pub(super) const FINALIZERS: CheckId = CheckId { group: "leaving", name: "pods-w
 /// Objects that are named.
 const NAMED: usize = 10;
 
-/// What the controller still has to do. In replacement mode finalizers do not count: the built-in controller has the same,
+/// The remaining work of the controller. In replacement mode finalizers do not count: the built-in controller has the same,
 /// and takes the pods over together with their Jobs.
 pub(super) async fn check(cx: &Context) -> Vec<(CheckId, Finding)> {
     let in_place = cx.controller.replaces_built_in();

@@ -79,7 +79,7 @@ type Stuck = BTreeMap<String, (String, Reason)>;
 pub(super) async fn held(cx: &Context) -> Result<BTreeMap<String, Held>, kube::Error> {
     let finalizer = cx.controller.finalizer();
     let mut held = BTreeMap::new();
-    // Pods of Jobs, and pods that somebody has taken from their Job.
+    // Pods of Jobs, and pods that were taken from their Job.
     for label in [JOB_NAME_LABEL, SHARD_LABEL] {
         for_each::<Pod>(cx, Some(label), |meta| {
             let uid = meta.uid.clone();

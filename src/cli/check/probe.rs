@@ -27,14 +27,14 @@ const DELETIONS: usize = 3;
 /// Seconds after which a TTL controller deletes a probe Job that was left over.
 const TTL: u32 = 600;
 
-/// What the probe Job runs.
+/// The work of the probe Job.
 #[derive(Clone, Debug)]
 pub(super) enum Workload {
     NoPods,
     Pod { image: String, command: Vec<String> },
 }
 
-/// What became of the probe Job.
+/// The result of the probe Job.
 #[derive(Debug)]
 pub(super) struct Probe {
     end: End,
@@ -59,7 +59,7 @@ enum End {
     Unread(String),
 }
 
-/// Who has written the status of the Job, and Events about it.
+/// The writers of the Job's status and of Events about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     /// Field managers of the status.
@@ -124,7 +124,7 @@ async fn follow(
 
 fn manifest(name: &str, workload: &Workload, controller: &ControllerConfig) -> serde_json::Value {
     let (completions, image, command) = match workload {
-        // No pod is created, so nobody pulls the image.
+        // No pod is created, so the image is never pulled.
         Workload::NoPods => (0, "none.invalid/none", &[] as &[String]),
         Workload::Pod { image, command } => (1, &**image, &**command),
     };

@@ -1,4 +1,4 @@
-//! What the checks found, as lines and as JSON.
+//! The findings of the checks, as lines and as JSON.
 
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ impl Status {
     }
 }
 
-/// What a check found, and what to do about it.
+/// The result of a check, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) status: Status,
@@ -94,7 +94,7 @@ impl Report {
     pub(super) fn add(&mut self, id: CheckId, finding: Finding) {
         let check = Check { name: id.name, group: id.group, finding };
         if let Some(terminal) = self.printing {
-            // What cannot be written now is an error when the summary is.
+            // If it cannot be written now, the summary cannot either, and that is an error.
             let _unwritten = console::print(check.text(terminal));
         }
         self.checks.push(check);

@@ -211,7 +211,7 @@ fn unknown(cx: &Context, error: &str) -> Finding {
     Finding::failed(format!("the API server does not tell the rights: {error}"), remedy)
 }
 
-/// Those of the rights that the account does not have.
+/// The rights of these that the account does not have.
 async fn missing(cx: &Context, rights: &[Right]) -> Result<Vec<Right>, String> {
     let reviews = rights.iter().map(async |right| Ok::<_, String>((*right, has(cx, right).await?)));
     let answers: Vec<(Right, bool)> = stream::iter(reviews).buffered(AT_ONCE).try_collect().await?;

@@ -63,7 +63,7 @@ fn evaluate(writers: &Writers, replaces: bool, started: Option<bool>) -> Finding
     let mut others: BTreeSet<&str> =
         writers.status.iter().map(String::as_str).filter(|manager| *manager != OURS).collect();
     for (component, manager) in &writers.events {
-        // In replacement mode our own Events have this component, too. Without a manager nobody can tell.
+        // In replacement mode our own Events have this component, too. Without a manager this cannot be told.
         let is_ours = replaces && (manager.is_empty() || manager == OURS);
         if component == BUILT_IN_COMPONENT && !is_ours {
             others.insert(if manager.is_empty() { component } else { manager });

@@ -12,7 +12,7 @@ use crate::cluster::version::{MANAGED_BY, ServerVersion};
 pub(super) const REACHABLE: CheckId = CheckId { group: "kubernetes", name: "api-server" };
 pub(super) const VERSION: CheckId = CheckId { group: "kubernetes", name: "version" };
 
-/// The least version that replacement mode is tested with, but for [`MANAGED_BY`].
+/// The least version that replacement mode is tested with, except for [`MANAGED_BY`].
 const REPLACEMENT: ServerVersion = ServerVersion { major: 1, minor: 31 };
 
 /// The answer at `/version`, and when it was asked for and received.

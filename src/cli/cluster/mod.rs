@@ -98,7 +98,7 @@ enum KubeletChoice {
     None,
 }
 
-/// What becomes of the pods of a cluster.
+/// How the pods of a cluster run.
 enum Pods {
     Run(PodRuntime),
     Simulated,
@@ -127,7 +127,7 @@ impl Pods {
 }
 
 impl ClusterArgs {
-    /// What becomes of the pods: nothing with `--api-only`.
+    /// How pods run. With `--api-only` nothing runs them.
     async fn pods(&self) -> Result<Pods, Failure> {
         let runtime = match self.kubelet {
             _ if self.api_only => return Ok(Pods::NotRun),
@@ -250,7 +250,7 @@ fn start_failure(error: anyhow::Error) -> Failure {
 /// A running cluster.
 struct Cluster {
     replicas: Replicas,
-    /// None without controllers.
+    /// Absent without controllers.
     page: Option<ClusterPage>,
     kubelet: Option<Kubelet>,
     server: ApiServer,
@@ -277,8 +277,8 @@ impl Cluster {
         };
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
         let mut secure = server.secure_kubeconfig();
-        // A file of their own, since somebody may replace or remove that of the user. Over TLS as well, so that nobody
-        // who takes over the port after a crash gets the token.
+        // A file of their own, since the user's may be replaced or removed. Over TLS as well, so that no process that
+        // takes over the port after a crash gets the token.
         let own = directory.path().join("controllers.kubeconfig");
         write_kubeconfig(&secure, &own)?;
         let count = if args.api_only { 0 } else { args.replicas };
@@ -295,7 +295,7 @@ impl Cluster {
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
-    /// The addresses and components of the cluster. No secret is among them, unless only somebody at a terminal reads it.
+    /// The addresses and components of the cluster. No secret is among them, unless a user at a terminal is the only reader.
     fn describe(&self, on_terminal: bool) -> String {
         let page = self.page.as_ref().map(|page| format!("page         {}\n", page.describe(on_terminal)));
         format!(

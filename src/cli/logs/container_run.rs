@@ -25,7 +25,7 @@ pub(in crate::cli) trait LogSink: Clone + Send + Sync + 'static {
     fn note(&self, text: &str);
 }
 
-/// What is read of a log.
+/// The part of a log that is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::cli) struct Extent {
     /// Read on until the run ends.
@@ -81,7 +81,7 @@ enum End {
 enum ReadError {
     Request(kube::Error),
     Connection(io::Error),
-    /// The reader of the output has gone: there is nobody to show more to.
+    /// The reader of the output has gone, so no more is shown.
     Output(io::Error),
 }
 

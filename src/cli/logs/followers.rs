@@ -15,7 +15,7 @@ use crate::cli::pod_view::{ContainerStatus, PodView, RunState};
 /// Shows logs in the background.
 pub(in crate::cli) struct Followers<S> {
     client: kube::Client,
-    /// One for each log that may be read at once.
+    /// A slot for each log that may be read at once.
     slots: Arc<Semaphore>,
     limit: usize,
     limit_noted: bool,

@@ -48,8 +48,8 @@ pub(super) fn container_names(job: &Job) -> BTreeSet<&str> {
     init.chain(main).map(|container| container.name.as_str()).collect()
 }
 
-/// What stands before the lines of a container: the completion index, the random end of the pod's name, which
-/// differs between the pods of an index, and the container where there are several.
+/// The prefix of a container's lines: the completion index, the random end of the pod's name, and the container
+/// where there are several. The random end differs between the pods of an index.
 pub(in crate::cli) fn prefix(pod: &PodView, container: &str) -> String {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let end = name.rsplit('-').next().unwrap_or(name);

@@ -18,7 +18,7 @@ use crate::job::uid::Uid;
 use crate::sharding::lease::{CONTROLLER_LABEL, controller_label};
 use crate::telemetry::metrics::Metrics;
 
-/// What the command is called in its user agent.
+/// The name of the command in its user agent.
 const IDENTITY: &str = "release";
 /// How often a pod is read again that changes between the reading and the removal of its finalizer.
 pub(super) const ATTEMPTS: usize = 10;

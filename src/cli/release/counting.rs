@@ -1,4 +1,4 @@
-//! Counts what can be counted of one Job, and releases its pods.
+//! Counts the pods of one Job, as far as possible, and releases them.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::job::state::{Changed, JobState};
 use crate::job::status::JobStatus;
 use crate::job::uid::UidSet;
 
-/// What was done for a Job.
+/// The result for a Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Released {
     /// Pods that have ended, and are counted by a status that was written.
     pub(super) counted: u64,
     /// Pods whose finalizer was taken off.
     pub(super) pods: usize,
-    /// Those among them that had not ended: nobody will count them.
+    /// The part of `pods` that had not ended. No controller will count them.
     pub(super) unfinished: usize,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Released {
 pub(super) struct Counting<'a> {
     cluster: &'a Cluster,
     seen: Arc<ObservedJob>,
-    /// `None` if the Job's spec cannot be understood.
+    /// Absent if the Job's spec cannot be understood.
     state: Option<JobState>,
     pods: UidSet,
     released: Released,
@@ -41,7 +41,7 @@ pub(super) struct Counting<'a> {
 impl<'a> Counting<'a> {
     pub(super) fn new(cluster: &'a Cluster, JobWithPods { job: seen, pods }: JobWithPods) -> Self {
         let state = seen.job.as_ref().ok().map(|job| {
-            // What has happened is written at once: nothing else will follow.
+            // Changes are written at once, since no others will follow.
             let at_once = Limits {
                 batch_period: Default::default(),
                 debounce_period: Default::default(),
@@ -141,7 +141,7 @@ impl<'a> Counting<'a> {
                 state.status_written(now);
             }
             Ok(_) => state.job_vanished(),
-            // What somebody else has counted must not be counted again from what was read before.
+            // Another client may have counted pods. A plan from the old reading would count them again.
             Err(WriteError::Conflict(_)) => bail!("it has changed meanwhile: run the command again"),
             Err(error) => return Err(anyhow!(error).context("its status was not written")),
         }

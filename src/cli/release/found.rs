@@ -1,4 +1,4 @@
-//! What is to be released.
+//! Finds Jobs and pods that are to be released.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::job::uid::UidMap;
 /// Whose pods are released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those of all namespaces.
+    /// Pods of all namespaces.
     Cluster,
-    /// Those of one namespace.
+    /// Pods of one namespace.
     Namespace(String),
-    /// Those of one Job.
+    /// Pods of one Job.
     Job { namespace: String, job: String },
 }
 
@@ -74,11 +74,11 @@ pub(super) struct Found {
     /// Jobs of the controller that have something left to release or to count.
     pub(super) jobs: Vec<JobWithPods>,
     pub(super) orphans: Vec<Orphan>,
-    /// What cannot be read, and so stays as it is. A Job with such a pod does, too: it would be counted wrongly.
+    /// Objects that cannot be read, and so stay as they are. A Job with such a pod does, too: it would be counted wrongly.
     pub(super) problems: Vec<String>,
 }
 
-/// What the API server shows.
+/// The objects as listed.
 #[derive(Default)]
 struct Listed {
     jobs: Vec<Arc<ObservedJob>>,
@@ -98,7 +98,7 @@ pub(super) async fn find(
     let (jobs, unreadable_jobs) = reads.list_selected(&JobDecoder::new(), &selection).await?;
     let mut listed = Listed { jobs, unreadable_jobs, ..Listed::default() };
     let decoder = PodDecoder::new(controller.finalizer());
-    // Pods of Jobs, and pods that somebody has taken from their Job.
+    // Pods of Jobs, and pods that were taken from their Job.
     for label in [JOB_NAME_LABEL, SHARD_LABEL] {
         let selection = Selection { namespace: scope.namespace(), ..Selection::all(Resource::PODS) };
         let (pods, unreadable) = reads.list_selected(&decoder, &selection.labelled(label)).await?;

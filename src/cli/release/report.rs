@@ -1,4 +1,4 @@
-//! What was, or would be, released.
+//! The report of a release, or of a dry run.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use crate::cli::console::note;
 use crate::cli::table::{Column, Table};
 use crate::telemetry::printable::OneLine;
 
-/// What was, or would be, released.
+/// The pods that were released, or would be.
 #[derive(Default)]
 pub(super) struct Report {
     /// Job, pods that have ended, and others.
@@ -27,13 +27,13 @@ impl Report {
         Self { problems, ..Self::default() }
     }
 
-    /// Takes in what a dry run has found.
+    /// Adds a Job that a dry run has found.
     pub(super) fn would_release(&mut self, job: &Counting<'_>) {
         let (ended, unfinished) = job.tracked();
         self.jobs.push((job.name().trim_start_matches("job ").to_owned(), ended, unfinished));
     }
 
-    /// Takes in what was done for a Job.
+    /// Adds the result for a Job.
     pub(super) fn job(&mut self, name: &str, outcome: anyhow::Result<Released>) {
         match outcome {
             Ok(Released { counted, pods, unfinished }) => {
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Takes in what was done for a pod without a Job.
+    /// Adds the result for a pod without a Job.
     pub(super) fn orphan(&mut self, name: &str, outcome: anyhow::Result<bool>) {
         match outcome {
             Ok(released) => self.orphans += usize::from(released),
@@ -60,7 +60,7 @@ impl Report {
         ExitCode::from(u8::from(!self.problems.is_empty()))
     }
 
-    /// What a dry run prints.
+    /// The output of a dry run.
     pub(super) fn dry_run(&self) -> String {
         if self.jobs.is_empty() && self.orphans == 0 {
             return "Nothing has to be released.".into();
@@ -86,7 +86,7 @@ impl Report {
         text
     }
 
-    /// What a run prints.
+    /// The output of a run.
     pub(super) fn summary(&self) -> String {
         let jobs = if self.done == 1 { "1 Job".to_owned() } else { format!("{} Jobs", self.done) };
         format!(

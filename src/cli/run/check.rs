@@ -1,4 +1,4 @@
-//! What keeps a Job from running, as far as it is known before anything starts.
+//! Reasons why a Job cannot run, as far as they are known before anything starts.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use yardmaster_embedded::rules::{Cause, job_of_manifest, refusals_of_pods};
 pub(super) struct Problem {
     /// Its path.
     pub(super) field: String,
-    /// What is wrong, with the path.
+    /// The problem, with the path.
     pub(super) text: String,
     /// Kind and name of the object of the Job's namespace that is missing, if that is what is wrong.
     pub(super) missing: Option<(&'static str, String)>,
@@ -52,7 +52,7 @@ fn problems_of_fields(manifest: &Value, host: &Host) -> Vec<Problem> {
         Err(causes) => return causes.into_iter().map(refused).collect(),
     };
     let Host::ThisMachine(runtime) = host else { return Vec::new() };
-    // The pods of another controller's Job are nobody's here.
+    // The pods of another controller's Job do not run here.
     if !job["spec"]["managedBy"].as_str().is_none_or(is_ours) {
         return Vec::new();
     }

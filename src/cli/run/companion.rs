@@ -72,7 +72,7 @@ impl Kind {
 pub(super) struct Companion {
     pub(super) kind: &'static Kind,
     pub(super) name: String,
-    /// That of the object, if its kind has one.
+    /// The namespace of the object, if its kind has one.
     pub(super) namespace: Option<String>,
     /// The object as in the file, with its namespace filled in.
     pub(super) object: Value,
@@ -81,7 +81,7 @@ pub(super) struct Companion {
 }
 
 /// Makes the objects, or gives those that are there the fields that the files name, as `kubectl apply --server-side` does: on a
-/// cluster that others use, a field that another tool has written is a conflict. What is done there is said.
+/// cluster that others use, a field that another tool has written is a conflict. There, each change is printed.
 pub(super) async fn apply(
     client: &kube::Client,
     companions: &[Companion],

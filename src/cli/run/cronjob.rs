@@ -9,7 +9,7 @@ pub(super) const CRON_JOB: &str = "CronJob";
 const INSTANTIATE: &str = "cronjob.kubernetes.io/instantiate";
 
 /// The Job that a CronJob would create now: of its template's metadata, labels and annotations count. The API server completes its
-/// name, so that it differs from those of others. `None` without a template.
+/// name, so that it differs from those of others. Returns `None` without a template.
 pub(super) fn job_now(cron_job: &Value) -> Option<Value> {
     let template = cron_job.pointer("/spec/jobTemplate").filter(|template| template.is_object())?;
     let name = cron_job["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! What a Job waits for that no controller does.
+//! Waits of a Job that no controller ends.
 
 use std::fmt;
 
 use crate::cli::untrusted::Untrusted;
 
-/// Why no pod of a Job runs until somebody changes the Job.
+/// Why no pod of a Job runs until the Job is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It is suspended.

@@ -33,7 +33,7 @@ pub(super) struct Loader<'a> {
     chosen: HashSet<String>,
 }
 
-/// What is wrong, in one line.
+/// An error, in one line.
 struct Problem {
     text: String,
     /// The object that makes it none, if one of the files has it.
@@ -43,7 +43,7 @@ struct Problem {
 /// Kind, namespace and name of an object. The namespace is empty for kinds that have none.
 type ObjectId = (&'static str, String, String);
 
-/// What a document says it is.
+/// `apiVersion` and `kind` of a document.
 type Type<'a> = (Option<&'a str>, Option<&'a str>);
 
 /// A file that is being read.
@@ -121,7 +121,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Reads a document. One that says nothing of its type is of the type that the list around it has.
+    /// Reads a document. If it names no type, it has that of the elements of the list around it.
     fn document(&mut self, origin: Origin<'_>, document: &Node, listed: Type<'_>) {
         let given = (document.text("apiVersion"), document.text("kind"));
         let (field, text) = match if given == (None, None) { listed } else { given } {
@@ -171,7 +171,7 @@ impl<'a> Loader<'a> {
             self.chosen.insert(name.to_owned());
             return self.cron_job(origin, document);
         }
-        // One of the CronJobs has been chosen.
+        // If a CronJob was chosen, the others are left out.
         let is_left_out = is_cron_job && !self.selection.cronjobs.is_empty();
         if is_left_out || self.selection.ignore_others {
             return self

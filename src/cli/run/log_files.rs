@@ -37,7 +37,7 @@ pub(super) struct LogFiles {
     /// Whether each Job has a folder of its own.
     by_job: bool,
     progress: Progress,
-    /// The files that were begun; `None` for those that could not be. Whoever writes into one shares its path.
+    /// The files that were begun; `None` for those that could not be. A writer of a file shares its path.
     begun: HashMap<PathBuf, Option<Arc<Path>>>,
     followers: Followers<LogFile>,
     /// Why output is missing.
@@ -65,7 +65,7 @@ impl LogFiles {
         let path = folder.join(name(pod, container.name.raw(), is_only));
         let progress = &self.progress;
         let begun = self.begun.entry(path.clone()).or_insert_with(|| {
-            // What an earlier command has left is not continued.
+            // A file of an earlier command is not continued.
             let begun = std::fs::create_dir_all(&folder).and_then(|()| File::create(&path));
             if let Err(error) = &begun {
                 progress.note(&format!("cannot write output into {}: {error}", path.display()));

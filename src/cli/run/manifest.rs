@@ -26,7 +26,7 @@ pub(super) struct Loaded {
     pub(super) manifests: Vec<Manifest>,
     /// The objects to make before them.
     pub(super) companions: Vec<Companion>,
-    /// One line each.
+    /// Notes, each a line.
     pub(super) notes: Vec<String>,
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Loaded {
 pub(super) struct Refused {
     /// All problems.
     pub(super) problems: Vec<String>,
-    /// What may have led to them.
+    /// Possible causes of the problems.
     pub(super) notes: Vec<String>,
 }
 
-/// What is read, and how.
+/// The objects that are read, and how.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Selection<'a> {
     /// Files with manifests; `-` is standard input.

@@ -158,7 +158,7 @@ impl RunArgs {
         self.trace || self.keep
     }
 
-    /// What to load, with the Job of the command line.
+    /// The objects to load, with the Job of the command line.
     fn selection<'a>(&'a self, composed: Option<&'a Value>) -> Selection<'a> {
         Selection {
             files: &self.files,

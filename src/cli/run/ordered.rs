@@ -1,9 +1,9 @@
-//! The output of Jobs in order: each index whole, and the next once it has ended; of a Job without indexes, each pod, in the order
-//! in which they were created.
+//! The output of Jobs in order: each index whole, and the next once it has ended. Without indexes, it is each pod, in
+//! the order of creation.
 //!
 //! The output waits in files, so that it takes no memory. An index has ended when its pod has succeeded, or when its Job says that
-//! it has failed. Its Job may say so before the watch of pods has shown its last pod, so the pods of a failed index, and all of
-//! a Job that has ended, are listed before their output counts as whole.
+//! it has failed. The Job may say so before the watch of pods has shown the last pod. So the pods of a failed index are
+//! listed before their output counts as whole. The same is true for all pods of a Job that has ended.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
@@ -20,12 +20,12 @@ use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL};
 /// Bytes of a file that are in memory at once.
 const PIECE: usize = 64 << 10;
 
-/// The output that has yet to be printed.
+/// The output that is not printed yet.
 pub(super) struct Ordered {
     progress: Progress,
     /// The Jobs whose output is not complete, in the order of their manifests.
     turns: VecDeque<Turn>,
-    /// Nobody reads standard output any longer.
+    /// Standard output has no reader any longer.
     is_closed: bool,
     /// Whether files are removed once they are printed.
     is_temporary: bool,
@@ -64,7 +64,7 @@ pub(super) struct Missing {
     pub(super) namespace: String,
     /// The selector of their labels.
     pub(super) labels: String,
-    /// Those of this index, or all of the Job.
+    /// Pods of this index, or all of the Job.
     index: Option<u32>,
 }
 
@@ -323,7 +323,7 @@ mod tests {
             self.0.observe(job, &pod(uid, index, phase), vec![PathBuf::from(uid)]);
         }
 
-        /// What is printed next, by the names of the files.
+        /// The names of the files that are printed next.
         fn prints(&mut self, is_written: impl Fn(&Path) -> bool) -> Vec<String> {
             let mut printed = Vec::new();
             while let Some(turn) = self.0.turns.front_mut() {

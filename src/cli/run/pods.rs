@@ -28,11 +28,11 @@ pub(super) enum LogMode {
     Ordered,
 }
 
-/// What becomes of the output of pods beside the terminal.
+/// The targets of the output of pods beside the terminal.
 pub(super) struct Outputs {
     /// Where it is kept.
     pub(super) files: Option<LogFiles>,
-    /// What prints it from there in order.
+    /// The printer of its files in order.
     pub(super) ordered: Option<Ordered>,
 }
 

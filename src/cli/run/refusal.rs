@@ -1,4 +1,4 @@
-//! What to do with a file that `run` cannot take.
+//! The advice for a file that `run` cannot take.
 
 use super::cronjob::CRON_JOB;
 

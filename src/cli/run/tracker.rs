@@ -41,7 +41,7 @@ pub(super) enum End {
     Outcome(Outcome),
     /// It was deleted before it had one.
     Deleted,
-    /// No pod of it runs until somebody changes it, and nobody else can.
+    /// No pod of it runs until it is changed, and no other client can change it.
     Held(Hold),
 }
 
@@ -145,7 +145,7 @@ impl From<Verdict> for ExitCode {
 }
 
 impl Tracker {
-    /// A tracker without Jobs. Unless `is_shared`, it does not wait for Jobs that somebody has to change first.
+    /// A tracker without Jobs. Unless `is_shared`, it does not wait for Jobs that must be changed first.
     pub(super) fn new(is_shared: bool) -> Self {
         Self { jobs: Vec::new(), is_shared }
     }
@@ -171,7 +171,7 @@ impl Tracker {
     /// Records a deletion.
     pub(super) fn remove(&mut self, job: Value) -> Option<&Tracked> {
         let tracked = self.find(&job)?;
-        // Nobody can change a deleted Job: it has ended as deleted, not as held.
+        // A deleted Job cannot be changed: it has ended as deleted, not as held.
         tracked.set(job, true);
         tracked.set_deleted();
         Some(tracked)
@@ -204,7 +204,8 @@ impl Tracker {
         self.jobs.iter_mut().find(|tracked| tracked.uid == uid)
     }
 
-    /// Ends the Jobs that wait for others, if no Job of the run goes on and none of these may begin: nobody else changes them.
+    /// Ends the Jobs that wait for others, if no Job of the run goes on and none of these may begin. No other client
+    /// changes them.
     pub(super) fn end_stuck(&mut self) {
         let is_open = |tracked: &&Tracked| tracked.end.is_none();
         let waits = |tracked: &Tracked| tracked.after.is_some() && tracked.pods.is_empty();
@@ -224,7 +225,7 @@ impl Tracker {
             .collect();
         let found = |tracked: &Tracked| {
             let outcome = |name: &str| known.get(&(tracked.namespace(), name)).copied();
-            OrderLook::new(tracked.after.as_ref()?, None, outcome, |_| false).obstacle
+            OrderLook::new(tracked.after.as_ref()?, |_| false, outcome, |_| false).obstacle
         };
         let obstacles: Vec<_> =
             self.jobs.iter().map(|tracked| found(tracked).filter(|_| is_open(&tracked))).collect();

@@ -120,7 +120,7 @@ impl JobView {
         })
     }
 
-    /// What keeps all pods of the Job from running, once its controller has seen it. No pod of a Job that is left
+    /// The reason why no pod of the Job can run, once its controller has seen it. No pod of a Job that is left
     /// to another controller runs before that has begun.
     pub(super) fn hold(&self) -> Option<Hold> {
         let JobSpec { completions, parallelism, suspend, managed_by, template, .. } = &self.spec;
@@ -230,7 +230,7 @@ impl JobView {
         self.completions().map_or(succeeded.to_string(), |completions| format!("{succeeded}/{completions}"))
     }
 
-    /// One line about the state of the Job.
+    /// A line about the state of the Job.
     pub(super) fn summary(&self) -> String {
         let mut parts = vec![format!("{} succeeded", self.progress())];
         for (count, what) in [(self.status.active, "active"), (self.status.failed, "failed")] {

@@ -1,4 +1,4 @@
-//! What Jobs wait for that none of their pods shows.
+//! Waits of Jobs that none of their pods shows.
 
 use std::collections::HashSet;
 use std::time::Duration;

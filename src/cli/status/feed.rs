@@ -36,7 +36,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The newest report, and what is wrong with it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latest {
-    /// `None` before everything was listed.
+    /// Absent until everything was listed.
     pub(super) report: Option<Arc<Report>>,
     /// Why the report may be old or lacks something.
     pub(super) problem: Option<String>,
@@ -96,7 +96,7 @@ struct Examined {
     waiting: Option<Waiting>,
 }
 
-/// What a report asks the API server beside its watches.
+/// The requests of a report beside its watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asking {
     Everything,
@@ -249,7 +249,7 @@ impl Reader {
         self.waits.retain(|uid, _| uids.contains(uid.as_str()));
         let due = unfinished.into_iter().filter(|job| !self.is_examined(job, now));
         let mut due: Vec<Arc<Job>> = due.cloned().collect();
-        // Those that were never examined come first, then those that were examined longest ago.
+        // Jobs that were never examined come first. The others follow by age of their examination.
         due.sort_by_key(|job| self.examined(job).map(|examined| examined.at));
         due.truncate(EXAMINED);
         let inquiry = Inquiry::new(self.client.clone(), now);
@@ -265,7 +265,7 @@ impl Reader {
         }
     }
 
-    /// What was found out about a Job the last time.
+    /// The last examination of a Job.
     fn examined(&self, job: &Job) -> Option<&Examined> {
         self.waits.get(job.metadata.uid.as_ref()?)
     }

@@ -1,4 +1,4 @@
-//! What a report says about one Job.
+//! The part of a report about one Job.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ pub(super) struct Report {
 /// The Jobs that a report is about.
 #[derive(Clone, Debug)]
 pub(super) enum Selection {
-    /// One Job, of which more is read.
+    /// A single Job, of which more is read.
     One { namespace: String, name: String },
     /// All Jobs that match, of one namespace or of all.
     Many { namespace: Option<String>, selector: Option<String>, unfinished: bool },
@@ -63,7 +63,7 @@ impl Selection {
         }
     }
 
-    /// What a watch of the Jobs asks for.
+    /// The configuration of a watch of the Jobs.
     pub(super) fn watch(&self) -> watcher::Config {
         // A page is read in one piece, and an object may have megabytes.
         let config = watcher::Config::default().page_size(50);
@@ -128,7 +128,7 @@ pub(super) async fn read(
     Ok(Report { time, ownership, jobs })
 }
 
-/// What a Job waits for, as far as that was found out.
+/// The wait of a Job, as far as it was found out.
 fn known(job: &JobReport, waiting: anyhow::Result<Option<Waiting>>) -> Option<Waiting> {
     waiting.unwrap_or_else(|error| {
         tracing::warn!(job = ?job.name, %error, "cannot find out what the Job waits for");

@@ -69,7 +69,7 @@ impl Sort {
     }
 }
 
-/// What keys go to.
+/// The mode of the view, which gives keys their meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Browse,

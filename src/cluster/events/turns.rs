@@ -4,10 +4,10 @@
 //! ended come first, then Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of
 //! each of the first two in flight, so hanging writes cost a bounded number of tasks.
 //!
-//! Normal Events are written one at a time, as client-go writes all Events. So they cost a slow API
-//! server no more than those of the built-in controller. A write waits until the one before it has
-//! ended. After [`KEEPS_TURN`], a write of another namespace may begin beside it. So a slow webhook
-//! holds back the Events of no other namespace, and a slow API server gets one more a second.
+//! Normal Events are written one at a time, as client-go writes all Events. If a write takes longer than
+//! [`KEEPS_TURN`], one of another namespace may begin beside it. So each write through a slow webhook delays
+//! the Events of other namespaces by that time at most. A slow API server gets one more write in that time,
+//! and has at most one of each namespace in flight.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -16,8 +16,8 @@ const SHORTEST_STATUS_PERIOD: Duration = Duration::from_secs(5);
 /// ... but never before this many turns at the rate.
 const FEWEST_TURNS_PER_STATUS: u32 = 4;
 
-/// `active` and `ready` of a status are at most this old. They may be older if a write takes more than 3 s to be answered, or if
-/// the rate or the API server is too slow for the statuses of all Jobs.
+/// `active` and `ready` of a status are at most this old. They may be older if a write takes more than 3 s to be answered. The
+/// same is true if the rate or the API server is too slow for the statuses of all Jobs.
 const OLDEST_PROGRESS: Duration = Duration::from_secs(10);
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
 /// them.

@@ -7,7 +7,7 @@ use crate::cluster::pieces::TooLong;
 use crate::cluster::transport::TransportError;
 use crate::cluster::wire::Refusal;
 
-/// The consumer has dropped the stream, or the watch cannot begin after the version that was asked for.
+/// The consumer has dropped the stream. Nothing else ends a watch for ever.
 pub(super) struct Stopped;
 
 /// Why a list or watch ended.

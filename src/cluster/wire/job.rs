@@ -13,11 +13,12 @@ use super::meta::Meta;
 use super::observed_job::{ObservedJob, Unserved};
 use super::text::Pairs;
 use super::uids::MOST_UIDS;
-use crate::job::index_results::IndexResults;
+use crate::job::index_results;
 use crate::job::names::{
     AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
     RUNNING_SINCE_ANNOTATION,
 };
+use crate::job::options::form::JOB_NAMES;
 use crate::job::options::{DefaultOption, JobOptions};
 use crate::job::second::Second;
 use crate::job::spec::{Job, JobSpec};
@@ -26,7 +27,7 @@ use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
 /// Most bytes of the names of Jobs that have ended: as many as `after` and `after-any` can have.
-const LONGEST_MET: usize = 2 * 1_280;
+const LONGEST_MET: usize = 2 * JOB_NAMES.longest + 1;
 
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +117,7 @@ impl Decoder for JobDecoder {
                         .annotation(RUNNING_SINCE_ANNOTATION)
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
-                    results: results.map(|text| Arc::new(IndexResults::read(text))),
+                    results: results.map(|text| index_results::bounded(text).into()),
                     after_met: meta
                         .annotation(AFTER_MET_ANNOTATION)
                         .filter(|names| names.len() <= LONGEST_MET)

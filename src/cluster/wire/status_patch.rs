@@ -41,7 +41,7 @@ fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static st
             number(status.names_used),
             number(status.restarts),
             since,
-            status.results.as_ref().map(|results| results.to_string()),
+            status.results.as_deref().map(str::to_owned),
             status.after_met.as_deref().map(str::to_owned),
         ])
     };

@@ -71,7 +71,10 @@ impl PodSet {
         self.times = Times::needed(self.needs).map(|times| Box::new(times.since(first_run)));
         let known = self.exit_codes.take();
         self.exit_codes = ExitCodes::needed(self.needs).map(|none| known.unwrap_or(none));
-        self.pods.values_mut().for_each(|entry| entry.tags = None);
+        for entry in self.pods.values_mut() {
+            entry.tags = None;
+            entry.pod.forced &= self.needs.lost_nodes;
+        }
         self.init_places();
         self.relink_all();
         let pending: Vec<u32> = self.pending.keys().copied().collect();

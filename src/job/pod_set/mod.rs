@@ -120,7 +120,7 @@ pub struct PodSet {
 
     /// The facts about pods that options need.
     needs: Needs,
-    /// `None` unless options need them. Boxed, as nearly all Jobs have none.
+    /// Absent unless options need them. Boxed, as nearly all Jobs have none.
     lineages: Option<Box<Lineages>>,
     times: Option<Box<Times>>,
     exit_codes: Option<Box<ExitCodes>>,
@@ -333,19 +333,19 @@ impl PodSet {
         true
     }
 
-    /// Takes in that somebody else has released a pod.
+    /// Records that another client has released a pod.
     fn note_released(&mut self, pod: &Pod) {
         if !self.ledger.counts(pod) {
             self.released_by_others = self.released_by_others.max(Some(pod.version));
         }
     }
 
-    /// Takes in that somebody else has released a pod, nobody knows when.
+    /// Records that another client has released a pod, at an unknown time.
     pub fn released_unseen(&mut self) {
         self.released_by_others = Some(u64::MAX);
     }
 
-    /// Whether somebody else has released pods that a status of this version need not count yet. The count
+    /// Whether another client has released pods that a status of this version need not count yet. The count
     /// of a pod is recorded in the status before the pod is released.
     pub fn released_by_others_since(&self, version: u64) -> bool {
         self.released_by_others.is_some_and(|released| released > version)

@@ -9,7 +9,7 @@ use crate::job::spec::{Completion, Job};
 use crate::mutants::{Mutant, is};
 
 impl PodSet {
-    /// Takes in the place that a pod claims. Whoever creates and deletes pods may claim ever more places, and the Job would keep
+    /// Records the place that a pod claims. A user who creates and deletes pods may claim ever more places, and the Job would keep
     /// them as long as it lives. So once its pods have been listed, a few claims are remembered beyond those of its own pods. A
     /// name that is forgotten is another object's, which its creation shows, or free.
     pub(super) fn note_place(&mut self, place: Place) {

@@ -1,7 +1,6 @@
 //! Results of indexes, which the status brings that records their pods.
 
 use super::fixture::{at, at_index, but, ended, job, state};
-use crate::job::index_results::IndexResults;
 use crate::job::options::JobOptions;
 use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
 use crate::job::reconcile::reconcile;
@@ -31,7 +30,7 @@ fn written(state: &mut JobState, second: i64) -> JobStatus {
 }
 
 fn results(status: &JobStatus) -> String {
-    status.results.as_ref().map(|results| results.to_string()).unwrap_or_default()
+    status.results.as_deref().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -45,8 +44,6 @@ fn the_status_that_records_a_pod_has_its_result() {
     assert_eq!(status.uncounted.as_ref().unwrap().failed.len(), 1, "both are in one write");
 
     // The next owner finds the annotation, and not the first pod of index 1.
-    let text = results(&status);
-    let status = JobStatus { results: Some(IndexResults::read(&text).into()), ..status };
     let again = created(ended(at_index("d", 1, 1), Phase::Succeeded, 70), 60);
     let mut next = state(Job { status, ..keeping(3) }, [again, at_index("c", 2, 0)]);
     assert_eq!(results(&written(&mut next, 80)), "0:0@5+35 1:0x2@60+10");
@@ -61,4 +58,26 @@ fn a_pod_without_exit_code_is_a_try_and_other_jobs_keep_nothing() {
     let mut none = state(without, [deleted(), at_index("b", 1, 0)]);
     assert_eq!(results(&written(&mut none, 50)), "");
     assert_eq!(none.pods.exit_code(&"a".into()), None);
+}
+
+/// A pod that was given up succeeds before its object goes: it is one try, and completes the index.
+#[test]
+fn a_pod_that_has_been_recorded_is_no_other_try() {
+    let mut before = keeping(2);
+    before.status.results = Some("0:-@0+20".into());
+    before.status.uncounted = Some(Uncounted { succeeded: Vec::new(), failed: vec!["a".into()] });
+    let succeeded = ended(at_index("a", 0, 0), Phase::Succeeded, 40);
+    let mut state = state(before, [succeeded, at_index("b", 1, 0)]);
+    let status = written(&mut state, 50);
+    assert!(status.completed_indexes.contains(0));
+    assert_eq!(results(&status), "0:0@0+40");
+}
+
+#[test]
+fn a_surplus_pod_of_a_complete_index_changes_its_tries_alone() {
+    let mut before = keeping(2);
+    before.status.results = Some("0:0@0+20".into());
+    (before.status.succeeded, before.status.completed_indexes) = (1, [0].into_iter().collect());
+    let mut state = state(before, [failed(at_index("late", 0, 0), 40, 3), at_index("b", 1, 0)]);
+    assert_eq!(results(&written(&mut state, 50)), "0:0x2@0+20");
 }

@@ -120,6 +120,16 @@ fn a_pod_that_is_given_up_does_not_keep_its_index() {
 }
 
 #[test]
+fn a_job_that_no_longer_gives_pods_up_waits_for_their_ends() {
+    let mut job = with(losing(&[]), |spec| spec.replace_only_failed = true);
+    let mut state = state(job.clone(), [forced(leaving(100)), at_index("b", 1, 0)]);
+    assert!(state.pods.get(&"a".into()).is_some_and(|pod| pod.forced));
+    job.options = JobOptions::default();
+    state.observe_job(job);
+    assert!(state.pods.get(&"a".into()).is_some_and(|pod| !pod.forced));
+}
+
+#[test]
 fn a_restart_does_not_wait_for_a_lost_node() {
     let old = |pod: Pod| but(pod, |pod| (pod.deleting, pod.tracked) = (true, false));
     let next = |pod: Pod| {

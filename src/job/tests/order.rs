@@ -2,7 +2,7 @@
 
 use super::fixture::{at, job, running, state, with};
 use crate::job::options::{JobOptions, Predecessors};
-use crate::job::plan::{Plan, Wait};
+use crate::job::plan::{Plan, Urgency, Wait};
 use crate::job::predecessors::{Hindrance, JobOutcome, Obstacle, OrderLook};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
@@ -53,7 +53,7 @@ fn the_obstacle_that_needs_somebody_to_act_is_shown() {
         let after = Predecessors { succeeded: names(succeeded), finished: names(finished) };
         let outcome =
             |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome);
-        let found = OrderLook::new(&after, None, outcome, |name| name == "loop").obstacle;
+        let found = OrderLook::new(&after, |_| false, outcome, |name| name == "loop").obstacle;
         let found = found.as_ref().map(|found| (found.cause, &*found.job));
         assert_eq!(found, expected, "{succeeded:?} {finished:?} {outcomes:?}");
     }
@@ -68,8 +68,8 @@ fn predecessors_that_have_ended_are_remembered() {
     let mut look_at = |outcomes: &[(&str, JobOutcome)], second| {
         let outcome =
             |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome);
-        let (after, met) = (state.job.options.after.clone().unwrap(), state.job.status.after_met.clone());
-        let look = OrderLook::new(&after, met.as_deref(), outcome, |_| false);
+        let after = state.job.options.after.clone().unwrap();
+        let look = OrderLook::new(&after, |name| state.was_met(name), outcome, |_| false);
         state.order_seen(look);
         let plan = step(&mut state, second);
         (plan.status.is_some(), state.job.status.after_met.as_deref().map(str::to_owned), plan.creates.len())
@@ -86,6 +86,33 @@ fn predecessors_that_have_ended_are_remembered() {
     assert_eq!(created, 1);
     assert_eq!(state.job.status.start_time, None, "the start is written later");
     assert_eq!(state.predecessors_met().map(|met| &**met), Some("a,b,c"));
+}
+
+/// The last predecessor ends and is gone before a status names it: the first still counts.
+#[test]
+fn an_end_that_no_status_names_yet_is_remembered() {
+    let mut state = state(after(&[("yardmaster.dev/after", "a, b")]), []);
+    let after = state.job.options.after.clone().unwrap();
+    for (ended, obstacle) in [("a", Some((Hindrance::Missing, "b"))), ("b", None)] {
+        let outcome = |name: &str| (name == ended).then_some(JobOutcome::Succeeded);
+        let look = OrderLook::new(&after, |name| state.was_met(name), outcome, |_| false);
+        let found = look.obstacle.as_ref().map(|found| (found.cause, &*found.job));
+        assert_eq!(found, obstacle, "after the end of {ended}");
+        state.order_seen(look);
+        assert!(state.job.status.after_met.is_none());
+    }
+    assert_eq!(reconcile(&state, at(100)).creates.len(), 1);
+}
+
+/// Another owner may look next, and the predecessor may be gone.
+#[test]
+fn an_end_of_a_predecessor_does_not_wait_behind_progress() {
+    let mut state = state(after(&[("yardmaster.dev/after", "a, b")]), []);
+    let after = state.job.options.after.clone().unwrap();
+    let outcome = |name: &str| (name == "a").then_some(JobOutcome::Succeeded);
+    state.order_seen(OrderLook::new(&after, |_| false, outcome, |_| false));
+    let write = reconcile(&state, at(100)).status.unwrap();
+    assert_eq!(write.urgency, Urgency::Step);
 }
 
 /// Plans at this second, and lets the API server take the status.

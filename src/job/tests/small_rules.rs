@@ -72,7 +72,7 @@ fn only_more_successes_than_wanted_are_too_many() {
     assert_eq!(complete(&succeeded(4)), [(true, "TooManySucceededPods".to_owned()), completed]);
 }
 
-/// Whoever does not manage the Job, since it is being deleted, leaves its start as it is.
+/// If a Job is being deleted, it is not managed, and its start stays as it is.
 #[test]
 fn the_start_of_a_suspended_job_is_cleared_by_who_manages_it() {
     let mut suspended = with(job(Completion::Count(3), 3), |spec| spec.suspend = true);

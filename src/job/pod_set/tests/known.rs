@@ -143,7 +143,7 @@ fn the_newest_reading_and_the_request_under_way_are_known() {
     assert_eq!(["a", "b", "c"].map(|uid| set.holds(&uid.into())), [true, false, false]);
 }
 
-/// Whoever may create and delete pods may claim ever more places, and the Job keeps them as long as it lives.
+/// A user who creates and deletes pods may claim ever more places, and the Job keeps them as long as it lives.
 #[test]
 fn of_places_that_pods_have_claimed_and_left_a_few_are_remembered() {
     const ALL: u32 = 5_000;
@@ -194,7 +194,7 @@ fn places_of_own_pods_are_remembered_though_their_creations_were_refused() {
     }
 }
 
-/// A finished Job is kept until somebody deletes it, and may get pods meanwhile.
+/// A finished Job is kept until it is deleted, and may get pods meanwhile.
 #[test]
 fn ends_of_pods_after_the_end_of_the_job_lengthen_nothing() {
     let count = |job: &Job| {
