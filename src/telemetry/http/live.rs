@@ -43,7 +43,7 @@ pub enum JobAsk {
     Report,
     /// Its pods in compact lines, the last of which explains the failures.
     Pods,
-    /// The newest Events about it. Those of its pods are not among them.
+    /// The newest Events about it, without those about its pods.
     Events,
     /// The object as YAML.
     Manifest,

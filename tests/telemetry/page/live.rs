@@ -46,7 +46,7 @@ impl Indexed {
         }
     }
 
-    /// A log in two parts, and the beginning of a third line. What the viewer has does not come again.
+    /// A log in two parts, and the beginning of a third line. Lines that the viewer has do not come again.
     fn log(&self, ask: &LogAsk) -> LiveAnswer {
         let (text, more) = match (ask.since.as_deref(), ask.skip) {
             (None, 0) => (format!("2026-01-01T00:00:01Z {}\n", self.text("the first line")), true),
