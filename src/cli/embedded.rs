@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::console::note;
 use super::job_page::{JobPage, Offer};
 use super::page_client::{PageAddress, new_token};
-use super::temporary::private_directory;
+use super::temporary::{private_directory, write_private};
 use super::trace::waterfall_of;
 use crate::actors::{Controller, ControllerConfig, DebugAccess};
 use crate::sharding::ShardCount;
@@ -141,7 +141,9 @@ impl EmbeddedCluster {
         let page = page.zip(self.page_token.as_ref());
         let page = page.map(|(page, token)| format!("http://{page}/#token={token}"));
         if let Some(page) = &page {
-            PageAddress::write(page, &mut kubeconfig);
+            let file = self.directory.path().join("page-url");
+            write_private(&file, page)?;
+            PageAddress::write(&file, &mut kubeconfig);
         }
         write_kubeconfig(&kubeconfig, &file)?;
         let page = page.filter(|_| std::io::stderr().is_terminal());

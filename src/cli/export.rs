@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL};
+use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, STATUS_ANNOTATIONS};
 
-/// What a cluster writes into the metadata of every object. An owner is left out with them: the object with its UID is in
-/// that cluster.
-const METADATA: [&str; 9] = [
+/// What a cluster writes into the metadata of every object. Owners are left out with them: the objects with these UIDs are in
+/// that cluster. So are the controllers that would remove the finalizers.
+const METADATA: [&str; 10] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
+    "finalizers",
     "generation",
     "managedFields",
     "ownerReferences",
@@ -20,6 +21,13 @@ const METADATA: [&str; 9] = [
 
 /// Where a cluster writes the labels by which it finds the pods of a Job.
 const LABELS: [&str; 2] = ["/metadata/labels", "/spec/template/metadata/labels"];
+
+/// Annotations that controllers and kubectl write into Jobs, besides those of the status.
+const ANNOTATIONS: [&str; 3] = [
+    "batch.kubernetes.io/cronjob-scheduled-timestamp",
+    "batch.kubernetes.io/job-tracking",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
 
 /// Labels with the UID of the Job.
 const UID_LABELS: [&str; 2] = [CONTROLLER_UID_LABEL, "controller-uid"];
@@ -67,6 +75,8 @@ pub(super) fn clean(job: &mut Value) {
     let is_generated = !has_own_selector(job);
     clean_metadata(job);
     let mut remove = |pointer: &str, fields: &[&str]| remove(job, pointer, fields);
+    remove("/metadata/annotations", &ANNOTATIONS);
+    remove("/metadata/annotations", &STATUS_ANNOTATIONS);
     if is_generated {
         remove("/spec", &["selector"]);
         LABELS
@@ -82,4 +92,24 @@ fn has_own_selector(job: &Value) -> bool {
 
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value == "" || value.as_object().is_some_and(Map::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::names::{NAMES_USED_ANNOTATION, RESULTS_ANNOTATION};
+
+    #[test]
+    fn a_job_keeps_what_its_author_wrote() {
+        let annotations = json!({
+            NAMES_USED_ANNOTATION: "7", RESULTS_ANNOTATION: "1=0", ANNOTATIONS[2]: "{}", "yardmaster.dev/max-restarts": "3",
+        });
+        let metadata = json!({"name": "train", "uid": "u", "finalizers": ["example.com/hold"], "annotations": annotations});
+        let mut job = json!({"metadata": metadata, "spec": {"completions": 2}, "status": {"failed": 1}});
+        clean(&mut job);
+        let metadata = json!({"name": "train", "annotations": {"yardmaster.dev/max-restarts": "3"}});
+        assert_eq!(job, json!({"metadata": metadata, "spec": {"completions": 2}}));
+    }
 }

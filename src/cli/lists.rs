@@ -20,6 +20,15 @@ pub(super) fn objects<K>(api: Api<K>, params: &ListParams) -> impl Stream<Item =
 where
     K: Resource + DeserializeOwned,
 {
+    views(api, params)
+}
+
+/// The same, of the fields of the objects that a view has.
+pub(super) fn views<K, V>(api: Api<K>, params: &ListParams) -> impl Stream<Item = kube::Result<V>> + use<K, V>
+where
+    K: Resource,
+    V: DeserializeOwned,
+{
     let request = kube::core::Request::new(api.resource_url()).list(params);
     read(api.into_client(), request)
 }
@@ -82,7 +91,7 @@ fn broken(error: ListError) -> kube::Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::convert::Infallible;
@@ -99,7 +108,7 @@ mod tests {
     use crate::cli::job_view::{JobView, all_jobs};
 
     /// A client whose one answer has these pieces.
-    fn answering(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Client {
+    pub(in crate::cli) fn answering(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Client {
         let body = StreamBody::new(pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
         let mut body = Some(body);
         let answer = tower::service_fn(move |_: Request<Body>| {

@@ -12,6 +12,7 @@ mod controller;
 mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod event_view;
 mod export;
 mod failure;
 mod failures;

@@ -1,5 +1,10 @@
 //! Reads the page of a controller, as JSON.
 
+use std::net::IpAddr;
+#[cfg(feature = "embedded")]
+use std::net::SocketAddr;
+#[cfg(feature = "embedded")]
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,6 +14,7 @@ use form_urlencoded::Serializer;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::config::Kubeconfig;
 #[cfg(feature = "embedded")]
@@ -23,7 +29,8 @@ use crate::telemetry::traces::otlp::OtlpTraces;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes.
 const LONGEST: usize = 16 << 20;
-/// The extension of a cluster in a kubeconfig that has the address of its page.
+/// The extension of a cluster in a kubeconfig that names the file with the address of its page. The file has a token, which
+/// `kubectl config view` would print: it hides no extensions.
 const EXTENSION: &str = "yardmaster.dev/page";
 /// Jobs whose names begin with that of the Job.
 const LISTED: usize = 100;
@@ -52,8 +59,19 @@ impl FromStr for PageAddress {
         let authority = authority.ok_or("expected an address such as http://localhost:8080/")?.to_string();
         let is_token = |token: &&str| header::HeaderValue::from_str(token).is_ok();
         let token = fragment.split('&').find_map(|part| part.strip_prefix("token=")).filter(is_token);
+        if token.is_some() && !is_of_this_host(uri.host().unwrap_or_default()) {
+            let problem = "the token would leave this host without TLS: use `kubectl port-forward` and http://localhost:PORT/";
+            return Err(problem.to_owned());
+        }
         Ok(Self { authority, token: token.map(str::to_owned) })
     }
+}
+
+/// Whether requests to this host stay on this machine.
+fn is_of_this_host(host: &str) -> bool {
+    let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// A random token for a page.
@@ -71,14 +89,23 @@ impl PageAddress {
         let name = &named.context.as_ref()?.cluster;
         let cluster = kubeconfig.clusters.iter().find(|named| named.name == *name)?.cluster.as_ref()?;
         let extension = cluster.extensions.iter().flatten().find(|extension| extension.name == EXTENSION)?;
-        extension.extension["url"].as_str()?.parse().ok()
+        let address = std::fs::read_to_string(extension.extension["file"].as_str()?).ok()?;
+        address.trim().parse().ok()
     }
 
-    /// Writes the address of a page, with its token, into a kubeconfig.
+    /// The page of a controller of this host, with its token.
     #[cfg(feature = "embedded")]
-    pub(super) fn write(address: &str, kubeconfig: &mut Kubeconfig) {
+    pub(super) fn of_controller(at: SocketAddr, token: &str) -> Self {
+        Self { authority: at.to_string(), token: Some(token.to_owned()) }
+    }
+
+    /// Names the file with the address of a page in a kubeconfig.
+    #[cfg(feature = "embedded")]
+    pub(super) fn write(file: &Path, kubeconfig: &mut Kubeconfig) {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let file = file.to_string_lossy();
         for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-            let extension = serde_json::json!({"url": address});
+            let extension = serde_json::json!({"file": file});
             let extension = NamedExtension { name: EXTENSION.to_owned(), extension };
             cluster.extensions.get_or_insert_default().push(extension);
         }
@@ -98,28 +125,53 @@ impl PageAddress {
         self.read("trace", &[("namespace", namespace), ("job", name)]).await
     }
 
-    /// The content of a page below `/debug`; `None` if there is no such page.
     async fn read<T: DeserializeOwned>(
         &self,
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Option<T>> {
-        let read = timeout(PATIENCE, self.request(path, query)).await;
-        read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| format!("page {self:?}"))
+        PageReader::new(PATIENCE).read(self, path, query).await
+    }
+}
+
+/// Reads pages, on connections that it keeps.
+pub(super) struct PageReader {
+    client: Client<HttpConnector, Empty<Bytes>>,
+    patience: Duration,
+}
+
+impl PageReader {
+    /// A page may take this long.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { client: Client::builder(TokioExecutor::new()).build_http(), patience }
+    }
+
+    /// The content of a page below `/debug`; `None` if there is no such page.
+    ///
+    /// # Errors
+    /// If the page does not answer in time, refuses, or is not of this form.
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        page: &PageAddress,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Option<T>> {
+        let read = timeout(self.patience, self.request(page, path, query)).await;
+        read.map_err(|_| anyhow!("no answer")).flatten().with_context(|| format!("page {page:?}"))
     }
 
     async fn request<T: DeserializeOwned>(
         &self,
+        page: &PageAddress,
         path: &str,
         query: &[(&str, &str)],
     ) -> anyhow::Result<Option<T>> {
         let query = Serializer::new(String::new()).extend_pairs(query).finish();
-        let mut request = Request::get(format!("http://{}/debug/{path}?{query}", self.authority));
-        if let Some(token) = &self.token {
+        let mut request = Request::get(format!("http://{}/debug/{path}?{query}", page.authority));
+        if let Some(token) = &page.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let answer = client.request(request.body(Empty::<Bytes>::new())?).await?;
+        let answer = self.client.request(request.body(Empty::new())?).await?;
         if answer.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -146,7 +198,12 @@ mod tests {
             assert_eq!((&*address.authority, address.token.as_deref()), (authority, token), "{text}");
             assert!(!format!("{address:?}").contains("abc"));
         }
-        for text in ["localhost:8080", "https://localhost/", "", "/x"] {
+        assert!("http://10.0.0.7:8080/".parse::<PageAddress>().is_ok());
+        assert!("http://[::1]:8080/#token=abc".parse::<PageAddress>().is_ok());
+        let problem = "http://10.0.0.7:8080/#token=abc".parse::<PageAddress>().unwrap_err();
+        assert!(problem.contains("without TLS") && !problem.contains("abc"), "{problem}");
+        let others = ["http://127.0.0.1.example/#token=abc", "http://localhost@10.0.0.7/#token=abc"];
+        for text in ["localhost:8080", "https://localhost/", "", "/x"].into_iter().chain(others) {
             assert!(text.parse::<PageAddress>().is_err(), "{text}");
         }
     }
@@ -158,8 +215,13 @@ mod tests {
                     clusters:\n- {name: a, cluster: {server: 'https://localhost:1'}}\n";
         let mut kubeconfig = Kubeconfig::from_yaml(text).unwrap();
         assert!(PageAddress::of(&kubeconfig, None).is_none());
-        PageAddress::write("http://127.0.0.1:8080/#token=abc", &mut kubeconfig);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("page-url");
+        PageAddress::write(&file, &mut kubeconfig);
         let written = serde_saphyr::to_string(&kubeconfig).unwrap();
+        assert!(PageAddress::of(&kubeconfig, None).is_none(), "the cluster has ended");
+        std::fs::write(&file, "http://127.0.0.1:8080/#token=abc\n").unwrap();
+        assert!(!written.contains("abc"), "{written}");
         let kubeconfig = Kubeconfig::from_yaml(&written).unwrap();
         for (context, token) in [(None, Some("abc")), (Some("a"), Some("abc")), (Some("b"), None)] {
             let page = PageAddress::of(&kubeconfig, context);

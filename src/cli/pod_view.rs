@@ -7,7 +7,7 @@ use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::Untrusted;
-use crate::job::names::COMPLETION_INDEX;
+use crate::job::names::{COMPLETION_INDEX, INDEX_FAILURE_COUNT};
 
 /// A pod with the fields that commands read.
 pub(super) type PodView = Object<PodSpec, PodStatus>;
@@ -15,6 +15,12 @@ pub(super) type PodView = Object<PodSpec, PodStatus>;
 /// The completion index of a pod.
 pub(super) fn index(pod: &PodView) -> Option<u32> {
     pod.metadata.annotations.as_ref()?.get(COMPLETION_INDEX)?.parse().ok()
+}
+
+/// The number of the try at its index, from 1, if the Job limits failures by index.
+pub(super) fn attempt(pod: &PodView) -> Option<u32> {
+    let failures: u32 = pod.metadata.annotations.as_ref()?.get(INDEX_FAILURE_COUNT)?.parse().ok()?;
+    Some(failures.saturating_add(1))
 }
 
 /// The UID of the controller of a pod. Its author has chosen it: only pods of the Job's own namespace are asked.

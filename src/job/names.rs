@@ -63,6 +63,16 @@ pub const RESULTS_ANNOTATION: &str = "yardmaster.dev/results";
 /// Annotation on Jobs that are after others, written together with the status: the names of those that have ended as wanted,
 /// separated by commas. Without it, only Jobs that still exist count.
 pub const AFTER_MET_ANNOTATION: &str = "yardmaster.dev/after-met";
+/// The annotations on Jobs that are written together with the status. Another Job must not begin with them.
+pub const STATUS_ANNOTATIONS: [&str; 5] = [
+    NAMES_USED_ANNOTATION,
+    RESTARTS_ANNOTATION,
+    RUNNING_SINCE_ANNOTATION,
+    RESULTS_ANNOTATION,
+    AFTER_MET_ANNOTATION,
+];
+/// Annotation on Jobs that the page creates to run a failed index again: UID of the failed Job and index, as `UID/INDEX`.
+pub const RETRY_OF_ANNOTATION: &str = "yardmaster.dev/retry-of";
 /// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`. Without it, the back-off follows from
 /// the ended pods alone.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

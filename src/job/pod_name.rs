@@ -39,7 +39,7 @@ pub fn pod_name(job: &str, job_uid: &str, index: Option<u32>, place: Place) -> S
 }
 
 /// A suffix of `len` characters, at most 13, derived from all of these bytes.
-pub(super) fn suffix(of: &[&[u8]], len: usize) -> String {
+pub(crate) fn suffix(of: &[&[u8]], len: usize) -> String {
     let mut hash = hash(of);
     let mut next = || {
         let digit = hash % 27;

@@ -289,7 +289,7 @@ impl Cluster {
             _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone(), jobs)?),
         };
         if let Some(page) = &page {
-            PageAddress::write(&page.address(), &mut secure);
+            PageAddress::write(page.file(), &mut secure);
         }
         write_kubeconfig(&secure, &kubeconfig)?;
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })

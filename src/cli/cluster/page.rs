@@ -7,31 +7,22 @@
 //! address behind the `#`: browsers do not send that part to servers. Standard output may be a log that others read,
 //! so the token is shown on a terminal only, and otherwise in a file.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use http::{Request, header};
-use http_body_util::{BodyExt as _, Empty};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
 use super::replicas::PageAddresses;
 use crate::actors::overview::{Overview, merge, whole_pages};
 use crate::cli::job_page::JobPage;
-use crate::cli::page_client::new_token;
+use crate::cli::page_client::{PageAddress, PageReader, new_token};
+use crate::cli::temporary::write_private;
 use crate::telemetry::http::{
     Access, JobQuery, Live, Overviews, Secret, TraceQuery, bind, page_router, serve,
 };
@@ -61,14 +52,6 @@ impl Token {
     }
 }
 
-/// Writes a new file that only this user can read.
-fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create_new(true).mode(0o600).open(file);
-    let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
-    written.with_context(|| format!("cannot write {}", file.display()))
-}
-
 /// The page while it is served.
 pub(super) struct ClusterPage {
     /// Without the token.
@@ -94,11 +77,7 @@ impl ClusterPage {
         let file = token.file.with_file_name("page-url");
         write_private(&file, &format!("{url}#token={}\n", token.text))?;
         let access = Access::Secret(Secret::new(&token.text));
-        let parts = Parts {
-            controllers,
-            authorization: format!("Bearer {}", token.text),
-            client: Client::builder(TokioExecutor::new()).build_http(),
-        };
+        let parts = Parts { controllers, token: token.text.clone(), reader: PageReader::new(TIMEOUT) };
         let pages = page_router(Arc::new(parts), Live::of(jobs), access);
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
@@ -106,15 +85,15 @@ impl ClusterPage {
         Ok(Self { url, token: token.text, file, _end })
     }
 
-    /// Its address with the token.
-    pub(super) fn address(&self) -> String {
-        format!("{}#token={}", self.url, self.token)
+    /// The file with its address and the token.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Its address: with the token on a terminal, and else with the file that has it.
     pub(super) fn describe(&self, on_terminal: bool) -> String {
         if on_terminal {
-            self.address()
+            format!("{}#token={}", self.url, self.token)
         } else {
             format!("{} (with its token: {})", self.url, self.file.display())
         }
@@ -124,55 +103,42 @@ impl ClusterPage {
 /// The overviews of the controllers.
 struct Parts {
     controllers: PageAddresses,
-    authorization: String,
-    client: Client<HttpConnector, Empty<Bytes>>,
+    token: String,
+    reader: PageReader,
 }
 
 impl Parts {
-    /// The answer of each controller at this path, without those that fail.
-    async fn parts<T: DeserializeOwned>(&self, path: &str) -> Vec<T> {
-        let controllers: Vec<_> =
-            self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
-        let parts = join_all(controllers.into_iter().map(|at| self.part(at, path))).await;
-        parts.into_iter().flatten().collect()
-    }
-
-    /// The part of one controller; `None` if it does not answer.
-    async fn part<T: DeserializeOwned>(&self, at: SocketAddr, path: &str) -> Option<T> {
-        let request = Request::get(format!("http://{at}{path}"))
-            .header(header::AUTHORIZATION, &self.authorization)
-            .body(Empty::new())
-            .ok()?;
-        let answered = async {
-            let answer = self.client.request(request).await.ok()?;
-            let body = answer.into_body().collect().await.ok()?.to_bytes();
-            serde_json::from_slice(&body).ok()
+    /// The answer of each controller at this path below `/debug`, without those that fail.
+    async fn parts<T: DeserializeOwned>(&self, path: &str, query: &[(&str, &str)]) -> Vec<T> {
+        let controllers: Vec<_> = {
+            let controllers = self.controllers.lock().unwrap_or_else(PoisonError::into_inner);
+            controllers.values().map(|at| PageAddress::of_controller(*at, &self.token)).collect()
         };
-        timeout(TIMEOUT, answered).await.ok()?
+        let parts = join_all(controllers.iter().map(|page| self.reader.read(page, path, query))).await;
+        parts.into_iter().filter_map(|part| part.ok().flatten()).collect()
     }
 
     async fn whole(&self, query: JobQuery) -> Value {
         let JobQuery { search, phase, offset, limit, job } = whole_pages(&query);
-        let parameters = form_urlencoded::Serializer::new(String::new())
-            .append_pair("search", &search)
-            .append_pair("phase", &phase)
-            .append_pair("offset", &offset.to_string())
-            .append_pair("limit", &limit.to_string())
-            .append_pair("job", &job)
-            .finish();
-        let parts: Vec<Overview> = self.parts(&format!("/debug/overview?{parameters}")).await;
+        let (offset, limit) = (offset.to_string(), limit.to_string());
+        let parameters = [
+            ("search", &*search),
+            ("phase", &*phase),
+            ("offset", &*offset),
+            ("limit", &*limit),
+            ("job", &*job),
+        ];
+        let parts: Vec<Overview> = self.parts("overview", &parameters).await;
         serde_json::to_value(merge(parts, &query)).unwrap_or_default()
     }
 
     /// The spans of all controllers; `None` if none of them keeps any.
     async fn spans(&self, TraceQuery { namespace, job }: TraceQuery) -> Option<OtlpTraces> {
-        let parameters = form_urlencoded::Serializer::new(String::new())
-            .append_pair("namespace", &namespace)
-            .append_pair("job", &job)
-            .finish();
-        let parts: Vec<OtlpTraces> = self.parts(&format!("/debug/trace?{parameters}")).await;
-        let resource_spans = parts.iter().flat_map(|part| part.resource_spans.clone()).collect();
-        (!parts.is_empty()).then_some(OtlpTraces { resource_spans })
+        let parameters = [("namespace", &*namespace), ("job", &*job)];
+        let parts: Vec<OtlpTraces> = self.parts("trace", &parameters).await;
+        let is_kept = !parts.is_empty();
+        let resource_spans = parts.into_iter().flat_map(|part| part.resource_spans).collect();
+        is_kept.then_some(OtlpTraces { resource_spans })
     }
 }
 

@@ -13,10 +13,9 @@ use serde::Serialize;
 pub(super) use self::answer::Answer;
 use super::log_tail::last_lines;
 use super::pod_cause::{FailedRun, causes, failure};
-use super::pod_view::{PodView, index};
+use super::pod_view::{PodView, attempt, index};
 use super::untrusted::Untrusted;
 use crate::actors::overview::LastFailure;
-use crate::job::names::INDEX_FAILURE_COUNT;
 
 /// Failed pods that are kept one by one.
 const LAST: usize = 8;
@@ -152,12 +151,10 @@ impl FailedPod {
     fn of(pod: &PodView) -> Option<Self> {
         let causes = causes(pod);
         let cause = failure(pod, &causes)?;
-        let annotations = pod.metadata.annotations.as_ref();
-        let failures = annotations.and_then(|all| all.get(INDEX_FAILURE_COUNT)?.parse::<u32>().ok());
         Some(Self {
             pod: pod.metadata.name.clone().unwrap_or_default(),
             index: index(pod),
-            attempt: failures.map(|failures| failures.saturating_add(1)),
+            attempt: attempt(pod),
             node: pod.spec.node_name.clone(),
             ended: pod.status.as_ref()?.containers().filter_map(|container| container.ended_at()).max(),
             exit_code: causes.iter().find_map(|cause| cause.exit_code),
@@ -198,6 +195,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::job::names::INDEX_FAILURE_COUNT;
 
     fn pod(name: &str, status: Value) -> PodView {
         let annotations = json!({"batch.kubernetes.io/job-completion-index": "3", INDEX_FAILURE_COUNT: "1"});

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 
-use super::retry::again;
+use super::retry::retry;
 use super::{job, refusal, refuse};
 use crate::telemetry::http::{ActionAsk, JobAction, JobKey, LiveRefusal};
 
@@ -74,12 +74,7 @@ pub(super) async fn act(client: &Client, key: &JobKey, ask: ActionAsk) -> Result
             if failed.metadata.uid.as_ref() != Some(&ask.uid) {
                 return Err(refuse(StatusCode::CONFLICT, "another Job has this name now"));
             }
-            let again = again(&failed).map_err(|why| refuse(StatusCode::CONFLICT, &why))?;
-            let mut created = Vec::new();
-            for job in again {
-                let job = jobs.create(&PostParams::default(), &job).await.map_err(refusal)?;
-                created.extend(job.metadata.name);
-            }
+            let created = retry(&jobs, &failed).await?;
             Ok(json!({"done": "created", "jobs": created}))
         }
     }

@@ -8,6 +8,7 @@ mod machine;
 mod pods;
 mod retry;
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 #[cfg(feature = "embedded")]
 use self::machine::Machine;
 use super::failure;
 use super::namespace::parse_namespace;
 use super::status::explained::report;
+use crate::cluster::fair_semaphore::{FairSemaphore, Permit};
 use crate::cluster::transport::ViewerClients;
 use crate::job::job_id::is_subdomain;
 use crate::telemetry::http::{JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal};
@@ -33,8 +34,12 @@ use crate::telemetry::traces::trace_id_of;
 
 /// Questions that are answered at once.
 const AT_ONCE: usize = 8;
+/// Questions of one viewer that are answered at once.
+const QUESTIONS_SHARE: usize = 4;
 /// Lists of pods that are read at once: each may have 100,000 pods.
 const LISTS_AT_ONCE: usize = 2;
+/// Lists of one viewer that are read at once.
+const LISTS_SHARE: usize = 1;
 /// How long a question may wait for its turn, and take, besides a list of pods.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -45,8 +50,51 @@ pub(super) struct JobPage(Arc<JobPageState>);
 struct JobPageState {
     clients: PageClients,
     offer: Offer,
-    questions: Arc<Semaphore>,
-    lists: Arc<Semaphore>,
+    turns: PageTurns,
+}
+
+/// The turns of viewers: those of one viewer leave places to others.
+struct PageTurns {
+    questions: FairSemaphore,
+    lists: FairSemaphore,
+    /// Tells viewers apart, without their tokens.
+    viewers: RandomState,
+}
+
+impl PageTurns {
+    /// Of viewers with tokens.
+    fn of_many() -> Self {
+        Self {
+            questions: FairSemaphore::new(AT_ONCE, QUESTIONS_SHARE),
+            lists: FairSemaphore::new(LISTS_AT_ONCE, LISTS_SHARE),
+            viewers: RandomState::new(),
+        }
+    }
+
+    /// Of an owner, who is the only viewer.
+    #[cfg(feature = "embedded")]
+    fn of_one() -> Self {
+        Self {
+            questions: FairSemaphore::new(AT_ONCE, AT_ONCE),
+            lists: FairSemaphore::new(LISTS_AT_ONCE, LISTS_AT_ONCE),
+            viewers: RandomState::new(),
+        }
+    }
+
+    /// A turn of the viewer with this token, which ends when it is dropped.
+    async fn take(&self, turns: &FairSemaphore, token: Option<&str>) -> Result<Permit, LiveRefusal> {
+        let viewer: Arc<str> = Arc::from(format!("{:x}", self.viewers.hash_one(token)));
+        let turn = timeout(PATIENCE, turns.acquire(Some(&viewer), None)).await;
+        turn.map_err(|_| refuse(StatusCode::SERVICE_UNAVAILABLE, "too many questions"))
+    }
+
+    async fn question(&self, token: Option<&str>) -> Result<Permit, LiveRefusal> {
+        self.take(&self.questions, token).await
+    }
+
+    async fn list(&self, token: Option<&str>) -> Result<Permit, LiveRefusal> {
+        self.take(&self.lists, token).await
+    }
 }
 
 /// The operator's offer to viewers.
@@ -70,18 +118,15 @@ enum PageClients {
 impl JobPage {
     /// Answers with the rights of each viewer, by the viewer's token.
     pub(super) fn of_viewers(clients: ViewerClients, offer: Offer) -> Self {
-        Self::new(PageClients::Viewers(clients), offer)
+        let turns = PageTurns::of_many();
+        Self(Arc::new(JobPageState { clients: PageClients::Viewers(clients), offer, turns }))
     }
 
     /// Answers with the rights of this client, whose owner alone can read the page, and about this machine.
     #[cfg(feature = "embedded")]
     pub(super) fn of_owner(client: Client, offer: Offer) -> Self {
-        Self::new(PageClients::Owner(client, Machine::default()), offer)
-    }
-
-    fn new(clients: PageClients, offer: Offer) -> Self {
-        let (questions, lists) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(LISTS_AT_ONCE)));
-        Self(Arc::new(JobPageState { clients, offer, questions, lists }))
+        let clients = PageClients::Owner(client, Machine::default());
+        Self(Arc::new(JobPageState { clients, offer, turns: PageTurns::of_one() }))
     }
 }
 
@@ -110,11 +155,12 @@ impl JobPageState {
         }
         let client = self.client(token.as_deref())?;
         if ask == JobAsk::Pods {
-            let turn = turn(&self.lists).await?;
-            let job = timeout(PATIENCE, job(&client, &key)).await.map_err(|_| late())??;
-            return Ok(LiveAnswer::Lines(pods::lines(&client, job, turn)));
+            let deadline = Instant::now() + pods::PATIENCE;
+            let turn = self.turns.list(token.as_deref()).await?;
+            let job = timeout_at(deadline, job(&client, &key)).await.map_err(|_| late())??;
+            return Ok(LiveAnswer::Lines(pods::lines(&client, job, turn, deadline)));
         }
-        let _turn = turn(&self.questions).await?;
+        let _turn = self.turns.question(token.as_deref()).await?;
         let answer = async {
             Ok(match ask {
                 JobAsk::Report | JobAsk::Pods => {
@@ -122,7 +168,7 @@ impl JobPageState {
                 }
                 JobAsk::Events => LiveAnswer::Json(events::read(&client, &key).await?),
                 JobAsk::Manifest => LiveAnswer::Text(manifest(job(&client, &key).await?)?),
-                JobAsk::Log(ask) => LiveAnswer::Text(log::read(&client, &key.namespace, ask).await?),
+                JobAsk::Log(ask) => log::read(&client, &key.namespace, ask).await?,
                 JobAsk::Actions => {
                     let is_on = self.offer.actions;
                     let possible = if is_on { actions::possible(&client, &key).await? } else { Vec::new() };
@@ -160,14 +206,6 @@ impl LiveJobs for JobPage {
         }
         .boxed()
     }
-}
-
-/// A turn, which ends when it is dropped.
-async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, LiveRefusal> {
-    let turn = timeout(PATIENCE, turns.clone().acquire_owned()).await;
-    turn.ok()
-        .and_then(Result::ok)
-        .ok_or_else(|| refuse(StatusCode::SERVICE_UNAVAILABLE, "too many questions"))
 }
 
 fn refuse(status: StatusCode, message: &str) -> LiveRefusal {
@@ -224,4 +262,27 @@ fn manifest(mut job: Job) -> Result<String, LiveRefusal> {
 
 fn broken(error: &dyn std::fmt::Display) -> LiveRefusal {
     refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_viewer_leaves_places_to_others() {
+        let turns = PageTurns::of_many();
+        let mut held = Vec::new();
+        for _ in 0..QUESTIONS_SHARE {
+            held.push(turns.question(Some("a")).await.unwrap());
+        }
+        let list = turns.list(Some("a")).await.unwrap();
+        let refused = [turns.question(Some("a")).await.err(), turns.list(Some("a")).await.err()];
+        assert!(refused.iter().flatten().all(|why| why.status == StatusCode::SERVICE_UNAVAILABLE));
+        assert!(refused.iter().all(Option::is_some), "{refused:?}");
+        held.push(turns.question(Some("b")).await.unwrap());
+        held.push(turns.list(Some("b")).await.unwrap());
+        drop(list);
+        turns.list(Some("a")).await.unwrap();
+    }
 }

@@ -18,22 +18,28 @@ pub(in crate::cli) struct Decoration {
 
 /// The last line that was shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(in crate::cli) struct Position {
     time: Timestamp,
     /// How many lines of this time have been shown.
     lines: usize,
 }
 
 impl Position {
-    /// `sinceTime` of a request for all that follows: the API knows whole seconds only.
-    pub(super) fn since(self) -> Timestamp {
+    /// The place behind the first `lines` lines of this time.
+    pub(in crate::cli) fn new(time: Timestamp, lines: usize) -> Self {
+        Self { time, lines }
+    }
+
+    /// `sinceTime` of a request for all that follows. The API knows whole seconds only. kube would round up, which loses lines,
+    /// and panics at the last second that a time can have.
+    pub(in crate::cli) fn since(self) -> Timestamp {
         Timestamp::from_second(self.time.as_second()).unwrap_or(self.time)
     }
 }
 
 /// Takes in a log with time stamps, piece by piece.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(in crate::cli) struct Lines {
     decoration: Decoration,
     position: Option<Position>,
     /// Lines up to here have been shown before the log was opened again.
@@ -47,7 +53,12 @@ pub(super) struct Lines {
 impl Lines {
     /// Nothing has been shown yet.
     pub(super) fn new(decoration: Decoration) -> Self {
-        Self { decoration, position: None, shown_before: None, open: Vec::new(), continues: None }
+        Self::behind(None, decoration)
+    }
+
+    /// Lines up to this place have been shown.
+    pub(in crate::cli) fn behind(position: Option<Position>, decoration: Decoration) -> Self {
+        Self { decoration, position, shown_before: position, open: Vec::new(), continues: None }
     }
 
     /// The last line that was shown.
@@ -63,7 +74,7 @@ impl Lines {
     }
 
     /// Takes in a piece of the log, and returns what to show.
-    pub(super) fn take(&mut self, mut piece: &[u8]) -> Vec<u8> {
+    pub(in crate::cli) fn take(&mut self, mut piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(end) = memchr(b'\n', piece) {
             self.open.extend_from_slice(&piece[..end]);
@@ -78,7 +89,7 @@ impl Lines {
     }
 
     /// The log is complete: returns its last line if that has no line feed.
-    pub(super) fn finish(&mut self) -> Vec<u8> {
+    pub(in crate::cli) fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.open.is_empty() {
             self.show(&mut out, true);
@@ -198,6 +209,18 @@ mod tests {
         lines.reopen();
         assert_eq!(text(lines.take(&start)), "");
         assert_eq!(text(lines.take(b"2026-01-01T00:00:00Z y\n2026-01-01T00:00:01Z z\n")), "z\n");
+    }
+
+    #[test]
+    fn a_request_begins_with_the_second_of_the_last_line() {
+        for (time, since) in [
+            ("2026-01-01T00:00:26.7Z", "2026-01-01T00:00:26Z"),
+            ("2026-01-01T00:00:26Z", "2026-01-01T00:00:26Z"),
+            ("9999-12-30T22:00:00.999999999Z", "9999-12-30T22:00:00Z"),
+        ] {
+            let time: Timestamp = time.parse().unwrap();
+            assert_eq!(Position::new(time, 1).since().to_string(), since);
+        }
     }
 
     proptest! {

@@ -23,7 +23,7 @@ use self::container_run::Progress;
 pub(super) use self::container_run::{Extent, LogSink};
 pub(super) use self::followers::Followers;
 use self::followers::run as newest_run;
-pub(super) use self::lines::Decoration;
+pub(super) use self::lines::{Decoration, Lines, Position};
 use self::output::Output;
 pub(super) use self::selection::prefix;
 use self::selection::{Selection, container_names};

@@ -126,7 +126,7 @@ pub(super) struct RunArgs {
     #[arg(short, long, value_name = "NAME", value_parser = parse_namespace)]
     namespace: Option<String>,
     /// Leave out what a cluster has written into Jobs that were read from it: uid, resourceVersion, status, generated selector
-    /// and labels, owners [default: refuse such Jobs].
+    /// and labels, owners, finalizers [default: refuse such Jobs].
     #[arg(long)]
     exported: bool,
     #[command(flatten)]

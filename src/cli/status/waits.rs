@@ -5,9 +5,11 @@
 //! wait. Its length follows from the Job's annotations and the default flags of a controller.
 
 use crate::job::uid::UidSet;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -18,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout_at};
 
+use crate::cli::event_view::EventView;
+use crate::cli::lists::views;
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
 use crate::job::limits::Limits;
@@ -175,9 +179,17 @@ impl Inquiry {
     async fn refusal(&self, job: &Job) -> anyhow::Result<Option<Waiting>> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &job.namespace);
         let about = format!("involvedObject.uid={},reason=FailedCreate", job.uid);
-        let events = api.list(&ListParams::default().fields(&about)).await?;
-        let newest =
-            events.items.into_iter().filter_map(|event| Some((seen_at(&event)?, event))).max_by_key(|e| e.0);
+        // Others choose how many Events there are, and how large.
+        let mut events = pin!(views(api, &ListParams::default().fields(&about)));
+        let mut newest: Option<(Timestamp, EventView)> = None;
+        while let Some(event) = events.try_next().await? {
+            let event: EventView = event;
+            if let Some(at) = event.seen_at()
+                && newest.as_ref().is_none_or(|(newest, _)| *newest <= at)
+            {
+                newest = Some((at, event));
+            }
+        }
         let recent = newest.filter(|(at, _)| self.now.duration_since(*at) < REFUSAL_AGE);
         let refused = Wait::Refused(self.now).reason();
         Ok(recent.map(|(_, event)| Waiting {
@@ -194,14 +206,6 @@ fn is_full(job: &Job) -> bool {
     let all_at_work =
         |completions| u64::from(status.active) + u64::from(status.succeeded) >= u64::from(completions);
     status.active >= job.spec.parallelism || job.spec.completion.wanted().is_some_and(all_at_work)
-}
-
-/// When the Event last occurred.
-fn seen_at(event: &Event) -> Option<Timestamp> {
-    let series =
-        event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
-    let last = event.last_timestamp.as_ref().map(|time| time.0);
-    series.max(last).or(event.event_time.as_ref().map(|time| time.0))
 }
 
 /// A page of a list with undecoded items.

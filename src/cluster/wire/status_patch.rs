@@ -9,10 +9,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
-use crate::job::names::{
-    AFTER_MET_ANNOTATION, NAMES_USED_ANNOTATION, RESTARTS_ANNOTATION, RESULTS_ANNOTATION,
-    RUNNING_SINCE_ANNOTATION,
-};
+use crate::job::names::STATUS_ANNOTATIONS;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
 /// A strategic merge patch of a Job's `/status` that turns `old` into `new`. It has the changed members,
@@ -40,20 +37,20 @@ fn changed_annotations(old: &JobStatus, new: &JobStatus) -> BTreeMap<&'static st
     let written = |status: &JobStatus| {
         let number = |number: u32| (number > 0).then(|| number.to_string());
         let since = status.running_since.map(|since| Timestamp::from(since).to_string());
-        [
-            (NAMES_USED_ANNOTATION, number(status.names_used)),
-            (RESTARTS_ANNOTATION, number(status.restarts)),
-            (RUNNING_SINCE_ANNOTATION, since),
-            (RESULTS_ANNOTATION, status.results.as_deref().map(str::to_owned)),
-            (AFTER_MET_ANNOTATION, status.after_met.as_deref().map(str::to_owned)),
-        ]
+        STATUS_ANNOTATIONS.into_iter().zip([
+            number(status.names_used),
+            number(status.restarts),
+            since,
+            status.results.as_deref().map(str::to_owned),
+            status.after_met.as_deref().map(str::to_owned),
+        ])
     };
     let numbers = |status: &JobStatus| (status.names_used, status.restarts, status.running_since);
     let texts_are_equal = old.results == new.results && old.after_met == new.after_met;
     if numbers(old) == numbers(new) && texts_are_equal {
         return BTreeMap::new();
     }
-    let pairs = written(old).into_iter().zip(written(new));
+    let pairs = written(old).zip(written(new));
     pairs.filter(|(old, new)| old != new).map(|(_, new)| new).collect()
 }
 

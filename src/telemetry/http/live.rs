@@ -22,6 +22,8 @@ use super::access::{Access, bearer};
 
 /// A header that no form and no link of another web site can send.
 const OF_PAGE: HeaderName = HeaderName::from_static("yardmaster-page");
+/// A header of a log that goes on behind the lines of the answer.
+const OF_LOG: HeaderName = HeaderName::from_static("yardmaster-log");
 /// Most bytes of the body of an action.
 const MAX_BODY: usize = 4 << 10;
 
@@ -37,11 +39,11 @@ pub struct JobKey {
 /// A question about a Job, or an action on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobAsk {
-    /// Its status, as `yardmaster status JOB -o json` has it.
+    /// Its status, as `yardmaster status JOB -o json` has it, and the parts of its spec that the page shows.
     Report,
     /// Its pods in compact lines, the last of which explains the failures.
     Pods,
-    /// Its Events and those of its pods.
+    /// The newest Events about it, without those about its pods.
     Events,
     /// The object as YAML.
     Manifest,
@@ -64,6 +66,9 @@ pub struct LogAsk {
     /// Lines from this time on (RFC 3339); the last lines if absent.
     #[serde(default)]
     pub since: Option<String>,
+    /// How many lines of this time the viewer has already.
+    #[serde(default)]
+    pub skip: usize,
     /// The log of the run before the last restart.
     #[serde(default)]
     pub previous: bool,
@@ -96,8 +101,15 @@ pub enum JobAction {
 pub enum LiveAnswer {
     /// A value.
     Json(Value),
-    /// A text, such as a log.
+    /// A text, such as a manifest.
     Text(String),
+    /// Lines of a log.
+    Log {
+        /// The lines, each with its time.
+        text: String,
+        /// Whether more lines may follow at once. Otherwise the log ends here, as yet.
+        more: bool,
+    },
     /// Lines of JSON that are sent as they come.
     Lines(BoxStream<'static, String>),
 }
@@ -180,9 +192,13 @@ impl LiveSource {
 
 impl IntoResponse for LiveAnswer {
     fn into_response(self) -> Response {
+        const TEXT: &str = "text/plain; charset=utf-8";
         let (kind, body) = match self {
+            Self::Log { text, more: true } => {
+                return ([(header::CONTENT_TYPE, TEXT), (OF_LOG, "more")], text).into_response();
+            }
             Self::Json(value) => ("application/json", Body::from(value.to_string())),
-            Self::Text(text) => ("text/plain; charset=utf-8", Body::from(text)),
+            Self::Text(text) | Self::Log { text, more: false } => (TEXT, Body::from(text)),
             Self::Lines(lines) => {
                 let lines = lines.map(|line| Ok::<_, Infallible>(Bytes::from(line)));
                 ("application/x-ndjson", Body::from_stream(lines))
@@ -313,6 +329,14 @@ mod tests {
         }
         let request = with_token("GET", path, &[json, page], body);
         assert_eq!(ask(&Access::Loopback, request).await.0, 405);
+    }
+
+    #[test]
+    fn a_log_says_that_it_goes_on() {
+        for more in [true, false] {
+            let answer = LiveAnswer::Log { text: "line".into(), more }.into_response();
+            assert_eq!(answer.headers().contains_key(OF_LOG), more);
+        }
     }
 
     #[tokio::test]

@@ -50,10 +50,11 @@ async fn a_job_opens_by_key_with_its_failures_map_nodes_and_log() {
         .await;
     browser.press("Enter").await;
     browser.until("document.querySelector('#log-pod').textContent === 'sweep-99'").await;
-    // The log is followed, and no line comes twice.
-    browser
-        .until("document.querySelector('#log-text').textContent === 'the first line\\nthe second line\\n'")
-        .await;
+    // The log is followed, and no line comes twice. A line whose end is missing is shown, and read again.
+    let text = "document.querySelector('#log-text').textContent";
+    browser.until(&format!("{text} === 'the first line\\nthe second line\\nthe thi'")).await;
+    tokio::time::sleep(std::time::Duration::from_millis(2_500)).await;
+    assert_eq!(browser.value(text).await, "the first line\nthe second line\nthe thi");
     assert_eq!(browser.value("location.hash.includes('tab=log&pod=sweep-99')").await, true);
     for (tab, place, text) in [
         ("events", "#event-rows", "exceeded quota"),
@@ -178,6 +179,50 @@ async fn without_a_token_of_the_cluster_the_replicas_part_is_shown_and_a_token_i
     browser.until("document.querySelectorAll('#job-facts div').length >= 3").await;
     browser.until("document.querySelectorAll('#next-commands code').length >= 2").await;
     assert_eq!(browser.value("location.hash").await, format!("#job={job}"), "the token does not stay there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reasons_are_counted_whatever_their_names() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::serve(20).await;
+    browser.open(&model.url).await;
+    first_job(&mut browser).await;
+    // The last one has failed.
+    let links = "[...document.querySelectorAll('#job-rows a')].map((link) => link.textContent)";
+    let job = browser.value(&format!("{links}.find((name) => name.endsWith('-0019'))")).await;
+    browser.open(&format!("{}#job={}", model.url, job.as_str().unwrap())).await;
+    let rows = "[...document.querySelectorAll('#causes tr')].map((row) => row.textContent)";
+    browser.until(&format!("{rows}.includes('constructor1\u{d7}')")).await;
+}
+
+/// Writes down the path and the token of each request.
+const NOTE_REQUESTS: &str = r"(() => {
+    window.asked = [];
+    const send = window.fetch;
+    window.fetch = (path, options) => {
+        window.asked.push([path.split('?')[0], options.headers.Authorization || '']);
+        return send(path, options);
+    };
+})()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_a_viewer_goes_to_the_questions_that_need_it_and_nowhere_else() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::live(20, Indexed::of(100)).await;
+    browser.open(&model.url).await;
+    let job = first_job(&mut browser).await;
+    browser.open(&format!("{}#job={job}", model.url)).await;
+    browser.until(&format!("({MAP} || '').includes('failed')")).await;
+    browser.value(NOTE_REQUESTS).await;
+    browser
+        .value("document.querySelector('#viewer-token').value = 'v', document.querySelector('#viewer').requestSubmit()")
+        .await;
+    browser.until("asked.some(([path, token]) => path === '/debug/job' && token === 'Bearer v')").await;
+    browser.until("asked.filter(([path]) => path === '/debug/overview').length >= 2").await;
+    browser.value("document.querySelector('#back').click()").await;
+    browser.until("asked.some(([path]) => path === '/debug/machine')").await;
+    let others = "asked.filter(([path, token]) => !path.startsWith('/debug/job') && token !== '').map(([path]) => path)";
+    assert_eq!(browser.value(others).await, json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
-use yardmaster::telemetry::http::{JobAction, JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal};
+use yardmaster::telemetry::http::{JobAction, JobAsk, JobKey, LiveAnswer, LiveJobs, LiveRefusal, LogAsk};
 
 /// A moment of 2026, in seconds since 1970.
 const BEGIN: i64 = 1_767_225_600;
@@ -44,6 +44,17 @@ impl Indexed {
             _ if Self::fails(index) => Some(3),
             _ => Some(2),
         }
+    }
+
+    /// A log in two parts, and the beginning of a third line. Lines that the viewer has do not come again.
+    fn log(&self, ask: &LogAsk) -> LiveAnswer {
+        let (text, more) = match (ask.since.as_deref(), ask.skip) {
+            (None, 0) => (format!("2026-01-01T00:00:01Z {}\n", self.text("the first line")), true),
+            (Some("2026-01-01T00:00:01Z"), 1) => ("2026-01-01T00:00:01Z the second line\n".to_owned(), false),
+            (Some("2026-01-01T00:00:01Z"), 2) => ("2026-01-01T00:00:02Z the thi".to_owned(), false),
+            place => (format!("2026-01-01T00:00:09Z no such place: {place:?}\n"), false),
+        };
+        LiveAnswer::Log { text, more }
     }
 
     fn report(&self) -> Value {
@@ -125,13 +136,7 @@ impl LiveJobs for Indexed {
                 "message": self.text("exceeded quota"), "count": 3,
             }])),
             JobAsk::Manifest => LiveAnswer::Text(self.text("apiVersion: batch/v1\n")),
-            JobAsk::Log(log) if log.since.is_none() => {
-                LiveAnswer::Text(format!("2026-01-01T00:00:01Z {}\n", self.text("the first line")))
-            }
-            // The time of the last line comes again, and then a new one.
-            JobAsk::Log(_) => LiveAnswer::Text(
-                "2026-01-01T00:00:01Z the first line\n2026-01-01T00:00:02Z the second line\n".to_owned(),
-            ),
+            JobAsk::Log(log) => self.log(&log),
             JobAsk::Actions => LiveAnswer::Json(json!({"switchedOn": true, "actions": ["suspend"]})),
             JobAsk::Act(act) if act.uid == "uid-0" && act.action == JobAction::Suspend => {
                 self.done.lock().unwrap().push(act.action);

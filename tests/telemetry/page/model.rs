@@ -167,7 +167,10 @@ impl State {
                 .then_some(now + SignedDuration::from_secs(i64::from(20 + mixed(number) % 400))),
             message: message.map(planted),
             last_failures: if phase == Phase::Failed {
-                vec![failure(now, &planted("out of disk"))]
+                // A reason that every object of a browser has, too.
+                let evicted = failure(now, &planted("evicted"));
+                let evicted = LastFailure { exit_code: None, reason: Some("constructor".into()), ..evicted };
+                vec![failure(now, &planted("out of disk")), evicted]
             } else {
                 Vec::new()
             },

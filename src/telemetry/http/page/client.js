@@ -3,6 +3,7 @@ const PATIENCE = 5000; // ms to wait for an answer
 
 /** Asks for a path; `signal` gives up. Without one, the question waits for some time only. */
 const request = (path, parameters, { signal, ...options } = {}) => {
+  const token = tokenFor(path);
   const headers = { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...options.headers };
   const query = new URLSearchParams(parameters);
   return fetch(`${path}?${query}`, { ...options, headers, signal: signal || AbortSignal.timeout(4 * PATIENCE) });

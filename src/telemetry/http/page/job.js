@@ -3,7 +3,7 @@ const JOB_PERIOD = 2000; // ms between an answer about the Job and the next ques
 const PODS_SHARE = 5; // pods are read again after this many times the time that it took
 let opened = null, jobTimer = 0, jobQuestion = null;
 
-const newOpened = (key) => ({ key, seen: undefined, whole: null, pods: emptyPods(), signature: "", readAt: 0, readTook: 0, problem: "", from: "" });
+const newOpened = (key) => ({ key, seen: undefined, whole: null, pods: emptyPods(), signature: "", readAt: 0, readTook: 0 });
 const sinceText = (text, now) => `${span((now - Date.parse(text)) / 1000)} ago`;
 const limit = (count, most) => (most === null || most === undefined ? plain(count) : `${plain(count)} of at most ${plain(most)}`);
 
@@ -155,11 +155,12 @@ const askJob = async () => {
     }
   } catch (error) {
     if (!isCurrent()) return;
-    showAccess(error);
     // A Job of this name may come.
     isFinal = error.code === 401 || (error.code === 404 && !error.message.includes("not found"));
+    showAccess(error);
+  } finally {
+    if (isCurrent() && !document.hidden && !isFinal) jobTimer = setTimeout(askJob, JOB_PERIOD);
   }
-  if (isCurrent() && !document.hidden && !isFinal) jobTimer = setTimeout(askJob, JOB_PERIOD);
 };
 
 /** Shows the Job of the address, or the list. */
@@ -201,7 +202,7 @@ const startJob = () => {
   });
   at("viewer").addEventListener("submit", (event) => {
     event.preventDefault();
-    setToken(at("viewer-token").value.trim());
+    setToken("viewer", at("viewer-token").value.trim());
     at("viewer-token").value = "";
     askJob();
   });

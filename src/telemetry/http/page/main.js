@@ -40,7 +40,7 @@ const ask = async () => {
   const parameters = { search, phase, offset: skipped, limit: job === "" ? ROWS : 0, job };
   try {
     const answer = await request("/debug/overview", parameters, { signal: own.signal });
-    if (answer.status === 401) return askForToken(token ? "This one is not known." : "");
+    if (answer.status === 401) return askForToken(tokens.page ? "This one is not known." : "");
     const overview = await (await accepted(answer)).json();
     // The Job was opened or closed meanwhile.
     if (question !== own || address.job !== job) return;
@@ -76,7 +76,7 @@ startActions();
 startJob();
 at("login").addEventListener("submit", (event) => {
   event.preventDefault();
-  setToken(at("token").value.trim());
+  setToken("page", at("token").value.trim());
   at("token").value = "";
   at("login").hidden = true;
   arrive();

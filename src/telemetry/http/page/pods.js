@@ -6,7 +6,7 @@ const STATE_NAMES = { todo: "to do", succeeded: "succeeded", running: "running",
 const MOST_INDEXES = 5_000_000; // of a map
 
 const emptyPods = () => ({
-  count: 0, nodes: [], causes: [], why: null, problem: "", more: false, ...Object.fromEntries(COLUMNS.map((name) => [name, []])),
+  count: 0, nodes: [], causes: [], why: null, more: false, cutAfter: null, ...Object.fromEntries(COLUMNS.map((name) => [name, []])),
 });
 
 /** Reads all pods anew. Returns null if the reading was given up. */
@@ -19,6 +19,7 @@ const readPods = async (job, signal) => {
     if (line.why) {
       pods.why = line.why;
       pods.more = line.more;
+      pods.cutAfter = line.cutAfterSeconds ?? null;
     } else {
       for (const name of COLUMNS) for (const value of line[name]) pods[name].push(value);
       pods.nodes.push(...line.nodes);

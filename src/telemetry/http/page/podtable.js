@@ -56,7 +56,8 @@ const showPods = (pods, now) => {
     setText(button.querySelector("b"), plain(button.value === "" ? pods.count : counts[POD_PHASES.indexOf(button.value)]));
     setAttribute(button, "aria-pressed", podTable.phase === button.value);
   }
-  setText(at("pods-more"), pods.more ? `Only the first ${plain(pods.count)} pods are read.` : "");
+  const why = pods.cutAfter === null ? "" : ` The list of the API server was not complete after ${pods.cutAfter} s.`;
+  setText(at("pods-more"), pods.more ? `Only the first ${plain(pods.count)} pods are read.${why}` : "");
   drawRows();
 };
 const startPodTable = () => {

@@ -61,8 +61,9 @@ const layOut = async (pods, now, isCurrent) => {
 
 const laneHeight = () => Math.min(14, LANES / Math.max(1, timeline.lanes));
 const timelineHeight = () => (timeline.pods === null ? 0 : Math.ceil(Math.max(24, laneHeight() * timeline.lanes)) + AXIS);
-/** Seconds between two lines of the axis, and the text of a time since the begin. */
-const tick = (seconds) => [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800].find((step) => seconds / step <= 8) || 2_592_000;
+const MONTH = 2_592_000; // s
+/** Seconds between two lines of the axis, of which there are nine at most, and the text of a time since the begin. */
+const tick = (seconds) => [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800].find((step) => seconds / step <= 8) || Math.ceil(seconds / 8 / MONTH) * MONTH;
 const offset = (seconds) => (seconds < 120 ? `${seconds}s` : seconds < 7200 ? `${Math.round(seconds / 60)}m` : `${(seconds / 3600).toFixed(1).replace(".0", "")}h`);
 let painting = 0;
 

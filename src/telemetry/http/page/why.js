@@ -33,7 +33,9 @@ const remembered = (seen) => {
     pod: one.pod, index: one.index ?? null, attempt: null, node: one.node ?? null, ended: one.ended, exitCode: one.exit_code ?? null, log: null,
     cause: `${one.exit_code === undefined ? "" : `exit code ${one.exit_code} `}${one.reason === undefined ? "" : `(${one.reason})`}${one.message === undefined ? "" : `: ${one.message}`}`,
   }));
-  const failures = { pods: last.length, exitCodes: {}, reasons: {}, nodes: {}, last };
+  // Tenants choose reasons and names of nodes, such as `constructor`.
+  const [exitCodes, reasons, nodes] = [Object.create(null), Object.create(null), Object.create(null)];
+  const failures = { pods: last.length, exitCodes, reasons, nodes, last };
   for (const one of seen?.last_failures || []) {
     const [counts, name] = one.exit_code === undefined ? [failures.reasons, one.reason ?? "Unknown"] : [failures.exitCodes, one.exit_code];
     counts[name] = (counts[name] || 0) + 1;
