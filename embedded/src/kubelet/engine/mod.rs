@@ -16,6 +16,8 @@ mod ports;
 mod sandbox;
 mod spec;
 mod states;
+#[cfg(test)]
+mod test_engine;
 mod unpack;
 
 use std::collections::{HashMap, HashSet};
@@ -308,57 +310,21 @@ fn is_absent(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
-
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{UnixListener, UnixStream};
     use tokio::sync::mpsc;
 
+    use super::test_engine::{reply, serve};
     use super::*;
-
-    /// The request line of a request, which has no body.
-    async fn request(connection: &mut UnixStream) -> String {
-        let mut read = Vec::new();
-        while !read.ends_with(b"\r\n\r\n") {
-            read.push(connection.read_u8().await.unwrap());
-        }
-        String::from_utf8(read).unwrap().lines().next().unwrap().to_owned()
-    }
-
-    /// An engine of this process. It gives these answers to requests to remove a container, with nothing in the
-    /// place of an engine that dies, and says which it got.
-    fn engine(socket: &Path, answers: &'static [&'static str]) -> (Engine, mpsc::UnboundedReceiver<String>) {
-        let listener = UnixListener::bind(socket).unwrap();
-        let (told, asked) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            let mut answers = answers.iter();
-            loop {
-                let (mut connection, _) = listener.accept().await.unwrap();
-                let line = request(&mut connection).await;
-                told.send(line).unwrap();
-                let answer = answers.next().unwrap();
-                if !answer.is_empty() {
-                    let head = "Content-Length: 0\r\nConnection: close";
-                    connection
-                        .write_all(format!("HTTP/1.1 {answer}\r\n{head}\r\n\r\n").as_bytes())
-                        .await
-                        .unwrap();
-                }
-            }
-        });
-        let client =
-            || Docker::connect_with_unix(socket.to_str().unwrap(), PATIENCE, API_DEFAULT_VERSION).unwrap();
-        (
-            Engine(Arc::new(Shared::new(client(), client(), "1/0".into(), false, SystemVersion::default()))),
-            asked,
-        )
-    }
 
     #[tokio::test]
     async fn a_container_is_removed_once_its_engine_is_back() {
         let folder = tempfile::tempdir().unwrap();
-        let answers = &["", "", "500 Internal Server Error", "204 No Content"];
-        let (engine, mut asked) = engine(&folder.path().join("engine"), answers);
+        let answers = [None, None, Some("500 Internal Server Error"), Some("204 No Content")];
+        let (told, mut asked) = mpsc::unbounded_channel();
+        let mut next = answers.into_iter();
+        let engine = serve(&folder.path().join("engine"), move |request| {
+            told.send(request.to_owned()).unwrap();
+            next.next().unwrap().map(|status| reply(status, ""))
+        });
         engine.remove("abc").await;
         for _ in answers {
             let line = tokio::time::timeout(Duration::from_secs(60), asked.recv()).await.unwrap().unwrap();
