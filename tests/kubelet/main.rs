@@ -3,6 +3,7 @@
 
 mod accounts;
 mod ends;
+mod frozen_engine;
 mod logs;
 mod mounts;
 mod probes;

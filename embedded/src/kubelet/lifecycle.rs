@@ -80,7 +80,7 @@ async fn run_pod_once(
     let worker = Arc::new(Worker::new(Arc::clone(context), pod, &left, client.clone()));
     if taken_over {
         // If the previous kubelet was killed, it may have left something behind.
-        context.kill_left(&key.uid).await;
+        worker.kill_left(wanted.clone()).await;
     }
     let conditions = worker.pod.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let report = reporter::report(&client, &worker.pod.spec, conditions, worker.record.subscribe());

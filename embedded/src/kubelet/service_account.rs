@@ -50,34 +50,49 @@ pub(super) struct Accounts {
 
 /// Values that were read a moment ago, by namespace and name.
 #[derive(Debug)]
-struct Recent<T>(Mutex<HashMap<(String, String), (Instant, T)>>);
+struct Recent<T>(parking_lot::Mutex<HashMap<(String, String), RecentValue<T>>>);
+
+/// A value with the time at which it was read. It is locked while it is read.
+type RecentValue<T> = Arc<Mutex<Option<(Instant, T)>>>;
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(parking_lot::Mutex::default())
     }
 }
 
 impl<T: Clone> Recent<T> {
-    /// The value, which is read unless it is there. Others wait meanwhile. A lack of it does not count.
+    /// The value, which is read unless it is there. Others that want the same value wait meanwhile. A lack of it
+    /// does not count.
     async fn get<E>(
         &self,
         namespace: &str,
         name: &str,
         read: impl Future<Output = Result<Option<T>, E>>,
     ) -> Result<Option<T>, E> {
-        let mut known = self.0.lock().await;
-        known.retain(|_, (read, _)| read.elapsed() < FRESH);
-        let key = (namespace.to_owned(), name.to_owned());
-        if let Some((_, value)) = known.get(&key) {
+        let known = self.entry(namespace, name);
+        let mut known = known.lock().await;
+        if let Some((_, value)) = known.as_ref().filter(|known| is_fresh(known)) {
             return Ok(Some(value.clone()));
         }
         let value = read.await?;
-        if let Some(value) = &value {
-            known.insert(key, (Instant::now(), value.clone()));
-        }
+        *known = value.clone().map(|value| (Instant::now(), value));
         Ok(value)
     }
+
+    /// The entry of a value. Drops the entries of old values that nothing waits for.
+    fn entry(&self, namespace: &str, name: &str) -> RecentValue<T> {
+        let mut entries = self.0.lock();
+        entries.retain(|_, entry| {
+            let has_fresh = || entry.try_lock().is_ok_and(|known| known.as_ref().is_some_and(is_fresh));
+            Arc::strong_count(entry) > 1 || has_fresh()
+        });
+        Arc::clone(entries.entry((namespace.to_owned(), name.to_owned())).or_default())
+    }
+}
+
+fn is_fresh<T>((read, _): &(Instant, T)) -> bool {
+    read.elapsed() < FRESH
 }
 
 impl Accounts {
@@ -276,6 +291,28 @@ mod tests {
         }
         sleep(FRESH).await;
         assert_eq!(get(Ok(Some(7))).await, (Ok(Some(7)), 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_whose_read_hangs_holds_up_no_other() {
+        let recent = Recent::default();
+        let get = async |namespace, name, value: u8| {
+            recent.get(namespace, name, async { Ok::<_, ()>(Some(value)) }).await
+        };
+        let others = async {
+            assert_eq!(get("n", "b", 1).await, Ok(Some(1)));
+            assert_eq!(get("m", "a", 2).await, Ok(Some(2)));
+            sleep(FRESH).await;
+            assert_eq!(get("n", "c", 3).await, Ok(Some(3)));
+        };
+        tokio::select! {
+            biased;
+            read = recent.get("n", "a", std::future::pending::<Result<_, ()>>()) => panic!("{read:?}"),
+            done = tokio::time::timeout(FRESH * 2, others) => done.unwrap(),
+        }
+        let mut kept: Vec<_> = recent.0.lock().keys().map(|(_, name)| name.clone()).collect();
+        kept.sort();
+        assert_eq!(kept, ["a", "c"], "old values are dropped, unless they are being read");
     }
 
     #[test]

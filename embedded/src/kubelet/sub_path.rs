@@ -1,10 +1,10 @@
 //! The part of a volume that a container mounts.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{self, Mode, OFlags, Stat};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::environment::{self, Variables};
@@ -25,23 +25,30 @@ pub(super) fn of(mount: &VolumeMount, variables: &Variables) -> String {
 pub(super) struct Source {
     /// The path, without symbolic links if it is that of a part.
     pub(super) path: PathBuf,
-    /// The part of a volume that was found at the path, kept open; `None` if all of a volume is mounted.
-    part: Option<OwnedFd>,
+    /// The volume that the path must not leave, without symbolic links. `None` if no container can change the path.
+    volume: Option<PathBuf>,
 }
 
 impl Source {
     /// All of a volume.
     fn whole(root: &Path) -> Self {
-        Self { path: root.to_owned(), part: None }
+        Self { path: root.to_owned(), volume: None }
     }
 
-    /// Whether the path still leads to what was found there. The programs of a pod may put something else there
-    /// before the engine mounts it, such as a link to another folder of this host.
-    pub(super) fn is_in_place(&self) -> bool {
-        let Some(part) = &self.part else { return true };
-        let identity = |found: Stat| (found.st_dev, found.st_ino);
-        let found = fs::stat(&self.path).map(identity);
-        found.is_ok() && found == fs::fstat(part).map(identity)
+    /// The same source, in a volume that no container can write. The kubelet may replace its files at any time.
+    pub(super) fn in_filled_volume(self) -> Self {
+        Self { volume: None, ..self }
+    }
+
+    /// Whether the path leads out of its volume by now. The programs of a pod may put a link to another folder of
+    /// this host there before the engine mounts it.
+    ///
+    /// A path that leads nowhere, or to another folder of the volume, does not count. A program may rename, remove
+    /// and replace its own folder as soon as it runs. A link that was there for a moment is not seen.
+    pub(super) fn leads_out(&self) -> bool {
+        self.volume
+            .as_ref()
+            .is_some_and(|volume| resolve(&self.path).is_ok_and(|now| !now.starts_with(volume)))
     }
 }
 
@@ -60,7 +67,7 @@ pub(super) fn provide(mount: &VolumeMount, root: &Path, below: &str) -> Result<S
 ///
 /// If the path leads out of the volume, or nowhere.
 pub(super) fn find(mount: &VolumeMount, root: &Path, below: &str) -> Result<Source, SetupError> {
-    find_after(mount, root, below, |_| Ok(()))
+    find_after(mount, root, below, |_| Ok(())).map(Source::in_filled_volume)
 }
 
 fn find_after(
@@ -83,17 +90,17 @@ fn find_after(
         return Err(outside());
     }
     make(Path::new(below)).map_err(unmade)?;
-    let (path, part) = pin(&root.join(below)).map_err(unmade)?;
+    let path = resolve(&root.join(below)).map_err(unmade)?;
+    let volume = root.canonicalize().map_err(unmade)?;
     // A container may have put a symbolic link there.
-    let is_inside = path.starts_with(root.canonicalize().map_err(unmade)?);
-    if is_inside { Ok(Source { path, part: Some(part) }) } else { Err(outside()) }
+    if path.starts_with(&volume) { Ok(Source { path, volume: Some(volume) }) } else { Err(outside()) }
 }
 
-/// Opens a file or a folder. Returns its path without symbolic links: of this file, whatever happens to the path
+/// The path of a file or a folder without symbolic links: of the file that is opened, whatever happens to the path
 /// meanwhile.
-fn pin(path: &Path) -> io::Result<(PathBuf, OwnedFd)> {
-    let part = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    Ok((std::fs::read_link(format!("/proc/self/fd/{}", part.as_raw_fd()))?, part))
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let opened = fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
 /// Makes the folders of a path within a volume, with the permissions of the volume. Nothing is made behind a
@@ -129,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_found_within_its_volume_and_stays_the_same() {
+    fn a_part_is_found_within_its_volume_and_may_change_there() {
         let folder = tempfile::tempdir().unwrap();
         let (root, other) = (folder.path().join("volume"), folder.path().join("other"));
         for made in [&root, &other] {
@@ -139,18 +146,26 @@ mod tests {
         symlink(&other, root.join("out")).unwrap();
         let mount = VolumeMount { name: "v".into(), ..VolumeMount::default() };
         let part = provide(&mount, &root, "real/deep").unwrap();
-        assert_eq!(find(&mount, &root, "link/deep").unwrap().path, part.path, "a link within the volume");
+        let filled = find(&mount, &root, "link/deep").unwrap();
+        assert_eq!(filled.path, part.path, "a link within the volume");
         for outside in ["out", "../other", "/other"] {
             let refused = find(&mount, &root, outside);
             assert!(matches!(refused, Err(SetupError::Refused { .. })), "{outside}: {refused:?}");
         }
 
-        assert!(part.is_in_place());
+        assert!(!part.leads_out());
         std::fs::create_dir(other.join("deep")).unwrap();
         std::fs::rename(root.join("real"), root.join("moved")).unwrap();
-        assert!(!part.is_in_place(), "nothing is there");
+        assert!(!part.leads_out(), "nothing is there");
+        std::fs::create_dir_all(root.join("real/deep")).unwrap();
+        assert!(!part.leads_out(), "it was made again");
+        std::fs::remove_dir_all(root.join("real")).unwrap();
+        symlink("moved", root.join("real")).unwrap();
+        assert!(!part.leads_out(), "a link within the volume");
+        std::fs::remove_file(root.join("real")).unwrap();
         symlink(&other, root.join("real")).unwrap();
-        assert!(!part.is_in_place(), "a link to another folder of the host");
-        assert!(find(&mount, &root, "").unwrap().is_in_place());
+        assert!(part.leads_out(), "a link to another folder of the host");
+        assert!(!filled.leads_out(), "no container can have made the link");
+        assert!(!provide(&mount, &root, "").unwrap().leads_out());
     }
 }

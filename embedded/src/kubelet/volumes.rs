@@ -111,15 +111,18 @@ pub(super) fn unsupported(volume: &Volume) -> Option<(&str, String)> {
 
 /// Whether a container may not write a mount: Kubernetes fills its volume, or the pod says so.
 pub(super) fn is_read_only(spec: &PodSpec, mount: &VolumeMount) -> bool {
-    let is_filled = |volume: &Volume| {
-        let claim = volume.persistent_volume_claim.as_ref();
+    let claim = spec.volume(mount).and_then(|volume| volume.persistent_volume_claim.as_ref());
+    mount.read_only || is_filled(spec, mount) || claim.is_some_and(|claim| claim.read_only == Some(true))
+}
+
+/// Whether Kubernetes fills the volume of a mount, so that no container can write it.
+pub(super) fn is_filled(spec: &PodSpec, mount: &VolumeMount) -> bool {
+    spec.volume(mount).is_some_and(|volume| {
         volume.config_map.is_some()
             || volume.secret.is_some()
             || volume.downward_api.is_some()
             || volume.projected.is_some()
-            || claim.is_some_and(|claim| claim.read_only == Some(true))
-    };
-    mount.read_only || spec.volume(mount).is_some_and(is_filled)
+    })
 }
 
 /// The name of the variable with a volume's directory.

@@ -28,6 +28,8 @@ use crate::time::from_now;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+/// How much longer than its grace period a pod waits for the end of what a previous kubelet has left of it.
+const LEFT_ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// Reason of a pod that takes more of the node than it may.
 const EVICTED: &str = "Evicted";
 /// Grace period of an evicted pod.
@@ -60,6 +62,34 @@ impl Worker {
         let record = watch::Sender::new(record);
         let (stop, stop_sidecars) = (StopOrder::default(), StopOrder::default());
         Self { context, pod, key, client, folder, record, over, stop, stop_sidecars }
+    }
+
+    /// Ends what a previous kubelet has left running of the pod. If the pod has to end meanwhile, the wait is over
+    /// soon after its grace period: the engine may be away or frozen. The rest goes on without the pod.
+    pub(super) async fn kill_left(&self, mut wanted: watch::Receiver<Wanted>) {
+        let (context, uid) = (Arc::clone(&self.context), self.key.uid.clone());
+        let mut killing = tokio::spawn(async move { context.kill_left(&uid).await });
+        let stop = self.stop.signal();
+        let late = async {
+            stop.expired().await;
+            tokio::time::sleep(LEFT_ENDS_WITHIN).await;
+        };
+        tokio::pin!(late);
+        let order = *wanted.borrow_and_update();
+        self.apply_order(order);
+        loop {
+            tokio::select! {
+                ended = &mut killing => return propagate_panic(ended),
+                () = &mut late => {
+                    tracing::warn!(pod = %self.key, "a pod ends, and what was left of it may still run");
+                    return;
+                }
+                Ok(()) = wanted.changed() => {
+                    let order = *wanted.borrow_and_update();
+                    self.apply_order(order);
+                }
+            }
+        }
     }
 
     /// Runs the pod until it finishes, is stopped, or exceeds its deadline.

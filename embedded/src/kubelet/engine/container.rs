@@ -80,8 +80,10 @@ impl Engine {
         let container = self.create(&recipe).await.map_err(|error| StartError::of(&error))?;
         let begun = match container.begin().await {
             // The engine has mounted the volumes by their paths, which other containers of the pod may change.
-            Ok(output) if recipe.sources.iter().all(Source::is_in_place) => Ok(output),
-            Ok(_) => Err(StartError("a subPath changed while it was mounted".into())),
+            Ok(_) if recipe.sources.iter().any(Source::leads_out) => {
+                Err(StartError("a subPath led out of its volume while it was mounted".into()))
+            }
+            Ok(output) => Ok(output),
             Err(error) => Err(StartError::of(&error)),
         };
         match begun {
@@ -369,4 +371,65 @@ fn exit(code: i64) -> Exit {
     let code = i32::try_from(code).unwrap_or(i32::MAX);
     let signal = code.checked_sub(128).filter(|signal| (1..=64).contains(signal));
     Exit { code, signal }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::super::test_engine::{reply, serve};
+    use super::*;
+    use crate::kubelet::pod::VolumeMount;
+    use crate::kubelet::sub_path;
+
+    /// The outcome of the start of a container with a `subPath`. As soon as it runs, its program does this to the
+    /// volume.
+    async fn start(program: impl Fn(&Path) + Send + 'static) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        std::fs::create_dir(&volume).unwrap();
+        let mount = VolumeMount { name: "v".into(), ..VolumeMount::default() };
+        let source = sub_path::provide(&mount, &volume, "own").unwrap();
+        let engine = serve(&folder.path().join("engine"), move |request| {
+            Some(if request.contains("/create?") {
+                reply("201 Created", r#"{"Id": "abc", "Warnings": []}"#)
+            } else if request.contains("/attach?") {
+                "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".into()
+            } else {
+                if request.contains("/start") {
+                    program(&volume);
+                }
+                reply("204 No Content", "")
+            })
+        });
+        let recipe = Recipe {
+            name: "c".into(),
+            body: bollard::models::ContainerCreateBody::default(),
+            stop_signal: "SIGTERM".into(),
+            sources: vec![source],
+            image_id: String::new(),
+            variables: BTreeMap::new(),
+        };
+        engine.start(recipe).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_program_may_replace_its_own_part_of_a_volume_but_not_by_a_link_out_of_it() {
+        let own = |volume: &Path| volume.join("own");
+        let renamed = start(move |volume| std::fs::rename(own(volume), volume.join("old")).unwrap()).await;
+        assert_eq!(renamed, Ok(()));
+        let replaced = start(move |volume| {
+            std::fs::rename(own(volume), volume.join("old")).unwrap();
+            std::fs::create_dir(own(volume)).unwrap();
+        });
+        assert_eq!(replaced.await, Ok(()));
+        let linked = start(move |volume| {
+            std::fs::remove_dir(own(volume)).unwrap();
+            symlink("/etc", own(volume)).unwrap();
+        });
+        let refused = linked.await.unwrap_err();
+        assert!(refused.contains("led out of its volume"), "{refused}");
+    }
 }

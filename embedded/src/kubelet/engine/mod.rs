@@ -16,6 +16,8 @@ mod ports;
 mod sandbox;
 mod spec;
 mod states;
+#[cfg(test)]
+mod test_engine;
 mod unpack;
 
 use std::collections::{HashMap, HashSet};
@@ -31,6 +33,7 @@ use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
+use tokio::time::timeout;
 
 pub(super) use self::container::{Container, Output, StartError};
 pub(super) use self::credentials::PullSecret;
@@ -57,6 +60,10 @@ const PODMAN: &str = "podman";
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 /// Seconds that an answer of the engine may take: a disk that is busy unpacks images for minutes.
 const PATIENCE: u64 = 600;
+/// How long the end of a pod waits for the removal of a container. A frozen engine takes requests, and answers none.
+const REMOVED_WITHIN: Duration = Duration::from_secs(20);
+/// How long the end of the cluster waits for the removal of all that is left.
+const ALL_REMOVED_WITHIN: Duration = Duration::from_secs(60);
 /// How often the engine may refuse a removal, and the pause after each refusal.
 const MOST_REFUSALS: u32 = 5;
 const AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -183,13 +190,21 @@ impl Engine {
         self.remove_networks(OWNER_LABEL, has_ended).await;
     }
 
-    /// Removes all containers that were made through this. If the engine is away, the next start does that.
+    /// Removes all containers and networks that were made through this. Takes [`ALL_REMOVED_WITHIN`] at most. If the engine is
+    /// away or frozen, the next start removes them.
     pub(super) async fn remove_all(&self) {
         let label = format!("{OWNER_LABEL}={}", self.0.owner);
-        if let Err(error) = self.remove_where(&label, |_| true).await {
-            tracing::warn!(error = said(&error), "containers may be left until the next start");
-        }
-        self.remove_networks(&label, |_| true).await;
+        let removal = async {
+            let removed = self.remove_where(&label, |_| true).await;
+            self.remove_networks(&label, |_| true).await;
+            removed
+        };
+        let why = match timeout(ALL_REMOVED_WITHIN, removal).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => said(&error),
+            Err(_) => format!("not done after {} s", ALL_REMOVED_WITHIN.as_secs()),
+        };
+        tracing::warn!(error = why, "containers may be left until the next start");
     }
 
     /// Removes the containers with this label whose owner is such a one.
@@ -201,12 +216,19 @@ impl Engine {
         join_all(removals).await.into_iter().collect()
     }
 
-    /// Removes a container, running or not, and its anonymous volumes. An engine that is away, or refuses, is
-    /// asked again from another task, so that a container does not outlive its pod for long.
+    /// Removes a container, running or not, and its anonymous volumes. Waits for the first attempt, but no longer than
+    /// [`REMOVED_WITHIN`]. An engine that is away, or refuses, is asked again from another task, so that a
+    /// container does not outlive its pod for long.
     async fn remove(&self, id: &str) {
-        if self.try_to_remove(id).await.is_err() {
-            let (engine, id) = (self.clone(), id.to_owned());
-            tokio::spawn(async move { insist("remove a container", || engine.try_to_remove(&id)).await });
+        let (engine, id) = (self.clone(), id.to_owned());
+        // An attempt that takes longer goes on: the engine may be half way through.
+        let first = tokio::spawn(async move {
+            if engine.try_to_remove(&id).await.is_err() {
+                tokio::spawn(async move { insist("remove a container", || engine.try_to_remove(&id)).await });
+            }
+        });
+        if timeout(REMOVED_WITHIN, first).await.is_err() {
+            tracing::warn!("the engine takes long to remove a container, which its pod does not wait for");
         }
     }
 
@@ -261,7 +283,7 @@ async fn connect(address: &str) -> Result<(Docker, Docker), String> {
         docker.map_err(|error| said(&error))
     };
     let docker = client(PATIENCE)?;
-    match tokio::time::timeout(ANSWERS_WITHIN, docker.negotiate_version()).await {
+    match timeout(ANSWERS_WITHIN, docker.negotiate_version()).await {
         Ok(Ok(docker)) => {
             let waiting = client(ENDLESS)?;
             let waiting = waiting.negotiate_version().await.map_err(|error| said(&error))?;
@@ -308,61 +330,40 @@ fn is_absent(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
-
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{UnixListener, UnixStream};
+    use tokio::net::UnixListener;
     use tokio::sync::mpsc;
+    use tokio::time::Instant;
 
+    use super::test_engine::{at, reply, serve};
     use super::*;
-
-    /// The request line of a request, which has no body.
-    async fn request(connection: &mut UnixStream) -> String {
-        let mut read = Vec::new();
-        while !read.ends_with(b"\r\n\r\n") {
-            read.push(connection.read_u8().await.unwrap());
-        }
-        String::from_utf8(read).unwrap().lines().next().unwrap().to_owned()
-    }
-
-    /// An engine of this process. It gives these answers to requests to remove a container, with nothing in the
-    /// place of an engine that dies, and says which it got.
-    fn engine(socket: &Path, answers: &'static [&'static str]) -> (Engine, mpsc::UnboundedReceiver<String>) {
-        let listener = UnixListener::bind(socket).unwrap();
-        let (told, asked) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            let mut answers = answers.iter();
-            loop {
-                let (mut connection, _) = listener.accept().await.unwrap();
-                let line = request(&mut connection).await;
-                told.send(line).unwrap();
-                let answer = answers.next().unwrap();
-                if !answer.is_empty() {
-                    let head = "Content-Length: 0\r\nConnection: close";
-                    connection
-                        .write_all(format!("HTTP/1.1 {answer}\r\n{head}\r\n\r\n").as_bytes())
-                        .await
-                        .unwrap();
-                }
-            }
-        });
-        let client =
-            || Docker::connect_with_unix(socket.to_str().unwrap(), PATIENCE, API_DEFAULT_VERSION).unwrap();
-        (
-            Engine(Arc::new(Shared::new(client(), client(), "1/0".into(), false, SystemVersion::default()))),
-            asked,
-        )
-    }
 
     #[tokio::test]
     async fn a_container_is_removed_once_its_engine_is_back() {
         let folder = tempfile::tempdir().unwrap();
-        let answers = &["", "", "500 Internal Server Error", "204 No Content"];
-        let (engine, mut asked) = engine(&folder.path().join("engine"), answers);
+        let answers = [None, None, Some("500 Internal Server Error"), Some("204 No Content")];
+        let (told, mut asked) = mpsc::unbounded_channel();
+        let mut next = answers.into_iter();
+        let engine = serve(&folder.path().join("engine"), move |request| {
+            told.send(request.to_owned()).unwrap();
+            next.next().unwrap().map(|status| reply(status, ""))
+        });
         engine.remove("abc").await;
         for _ in answers {
-            let line = tokio::time::timeout(Duration::from_secs(60), asked.recv()).await.unwrap().unwrap();
+            let line = timeout(Duration::from_secs(60), asked.recv()).await.unwrap().unwrap();
             assert!(line.starts_with("DELETE ") && line.contains("/containers/abc?"), "{line}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_pod_and_of_the_cluster_waits_for_a_frozen_engine_for_a_while_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        // It never accepts a connection, which Linux makes all the same.
+        let _frozen = UnixListener::bind(&socket).unwrap();
+        let (engine, begun) = (at(&socket), Instant::now());
+        engine.remove("abc").await;
+        assert_eq!(begun.elapsed().as_secs(), REMOVED_WITHIN.as_secs());
+        engine.remove_all().await;
+        assert_eq!(begun.elapsed().as_secs(), (REMOVED_WITHIN + ALL_REMOVED_WITHIN).as_secs());
     }
 }

@@ -273,6 +273,8 @@ fn mounts(
                 // The API server accepts no mount of a volume that is not there.
                 let root = given.volumes.get(&mount.name).cloned().unwrap_or_default();
                 let source = sub_path::provide(mount, &root, &below)?;
+                let is_filled = volumes::is_filled(given.spec, mount);
+                let source = if is_filled { source.in_filled_volume() } else { source };
                 (source, volumes::is_read_only(given.spec, mount))
             }
         };
@@ -299,9 +301,35 @@ fn image(id: &str, mount: &VolumeMount, below: String, is_podman: bool) -> Mount
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    /// The mount of a volume of this kind, and its source. The volume is a folder of this host.
+    fn mounted(kind: &str, source: &Value, folder: &Path, below: &str) -> (Mount, sub_path::Source) {
+        let mount = json!({"name": "v", "mountPath": "/v", "subPath": below});
+        let spec: PodSpec = serde_json::from_value(json!({
+            "volumes": [{"name": "v", kind: source}],
+            "containers": [{"name": "c", "volumeMounts": [mount]}],
+        }))
+        .unwrap();
+        let given = Ingredients {
+            key: &PodKey { namespace: "n".into(), name: "p".into(), uid: "1".into() },
+            spec: &spec,
+            slot: Slot::Main(0),
+            attempt: 0,
+            image: LocalImage::default(),
+            environment: Variables::new(),
+            volumes: &[("v".to_owned(), folder.to_owned())].into(),
+            image_volumes: &BTreeMap::new(),
+            termination_log: "/log".into(),
+            sandbox: None,
+            gpus: &[],
+            network: None,
+        };
+        let (mut mounts, mut sources) = mounts(&spec.containers[0], &given, false).unwrap();
+        (mounts.remove(0), sources.remove(0))
+    }
 
     #[test]
     fn volumes_that_kubernetes_fills_are_read_only() {
@@ -317,29 +345,32 @@ mod tests {
             ("persistentVolumeClaim", json!({"claimName": "c", "readOnly": true}), true),
         ];
         for (kind, source, read_only) in kinds {
-            let mount = json!({"name": "v", "mountPath": "/v"});
-            let spec: PodSpec = serde_json::from_value(json!({
-                "volumes": [{"name": "v", kind: source.clone()}],
-                "containers": [{"name": "c", "volumeMounts": [mount]}],
-            }))
-            .unwrap();
-            let given = Ingredients {
-                key: &PodKey { namespace: "n".into(), name: "p".into(), uid: "1".into() },
-                spec: &spec,
-                slot: Slot::Main(0),
-                attempt: 0,
-                image: LocalImage::default(),
-                environment: Variables::new(),
-                volumes: &[("v".to_owned(), folder.path().to_owned())].into(),
-                image_volumes: &BTreeMap::new(),
-                termination_log: "/log".into(),
-                sandbox: None,
-                gpus: &[],
-                network: None,
-            };
-            let (mounts, _) = mounts(&spec.containers[0], &given, false).unwrap();
-            let found = mounts.iter().find(|mount| mount.target.as_deref() == Some("/v")).unwrap();
-            assert_eq!(found.read_only, Some(read_only), "{kind} {source}");
+            let (mount, _) = mounted(kind, &source, folder.path(), "");
+            assert_eq!(
+                (mount.target.as_deref(), mount.read_only),
+                (Some("/v"), Some(read_only)),
+                "{kind} {source}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_part_is_watched_unless_kubernetes_fills_its_volume() {
+        for (kind, source, is_watched) in [
+            ("configMap", json!({"name": "m"}), false),
+            ("secret", json!({"secretName": "s"}), false),
+            ("downwardAPI", json!({}), false),
+            ("projected", json!({}), false),
+            ("emptyDir", json!({}), true),
+            ("hostPath", json!({"path": "/"}), true),
+            // Pods that mount it otherwise may write it.
+            ("persistentVolumeClaim", json!({"claimName": "c", "readOnly": true}), true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let (_, part) = mounted(kind, &source, folder.path(), "part");
+            std::fs::remove_dir(folder.path().join("part")).unwrap();
+            std::os::unix::fs::symlink("/", folder.path().join("part")).unwrap();
+            assert_eq!(part.leads_out(), is_watched, "{kind} {source}");
         }
     }
 }
