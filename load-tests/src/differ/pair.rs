@@ -101,6 +101,7 @@ struct Pair<'a> {
     sides: [Side; 2],
     opponent: Opponent,
     lasting: Duration,
+    began: Instant,
     /// The right to play, until there are no more acts.
     place: Option<SemaphorePermit<'a>>,
 }
@@ -174,7 +175,7 @@ impl<'a> Pair<'a> {
     ) -> Result<Self> {
         let (reference, ours) = try_join(yard.side(false), yard.side(opponent != Opponent::Itself)).await?;
         let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
-        Ok(Self { yard, sides: [reference, ours], opponent, lasting, place })
+        Ok(Self { yard, sides: [reference, ours], opponent, lasting, began: Instant::now(), place })
     }
 
     async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
@@ -322,8 +323,14 @@ impl<'a> Pair<'a> {
 
     fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Box<Difference>> {
         let objects = [self.objects(0), self.objects(1)];
-        let [reference, ours] =
+        let [mut reference, mut ours] =
             [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
+        if self.yard.killed_since(self.began) {
+            ours.restore_events(&reference);
+            if self.yard.kills_reference() {
+                reference.restore_events(&ours);
+            }
+        }
         match Difference::between(&reference, &ours) {
             Some(difference) => Err(Box::new(difference)),
             None => Ok(reference),

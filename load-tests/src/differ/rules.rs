@@ -191,16 +191,12 @@ fn without_end(events: Option<&str>) -> Vec<&str> {
     events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
 }
 
-/// Whether the deadline has ended a Job on both sides since the last step began, and ours has more pods that do not run on.
+/// Whether the deadline has ended a Job on both sides since the last step began, and ours had created more pods.
 fn creates_before_deadline(played: &Played, difference: &Difference, job: &str) -> bool {
     let ended = |state: &State| state.has_any(job, &["FailureTarget=True DeadlineExceeded"]);
     let before = played.last_before().is_some_and(ended);
-    let ending = |state: &State| {
-        let pods = state.count(job, |class| !class.is_active() && class.phase != "Succeeded");
-        u64::from(pods).max(state.number(Field::Failed, job))
-    };
     let [reference, ours] = [&difference.reference, &difference.ours];
-    !before && ended(reference) && ended(ours) && ending(ours) > ending(reference)
+    !before && ended(reference) && ended(ours) && ours.created(job) > reference.created(job)
 }
 
 /// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
@@ -436,21 +432,26 @@ mod tests {
 
     #[test]
     fn a_deadline_may_pass_before_the_built_in_creates_a_pod() {
-        let target = |reason: &str, failed: u64, ended: bool| {
+        let side = |reason: &str, ended: bool, created: u64| {
             let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": reason});
             let target = condition("FailureTarget");
             let conditions = if ended { json!([target, condition("Failed")]) } else { json!([target]) };
-            json!({"conditions": conditions, "failed": failed, "startTime": "t"})
+            let status = json!({"conditions": conditions, "failed": created, "startTime": "t"});
+            let event = json!({
+                "involvedObject": {"kind": "Job", "name": "j1"}, "type": "Normal", "reason": "SuccessfulCreate",
+                "message": "Created pod: j1-x", "count": created,
+            });
+            let job = json!({"metadata": {"name": "j1", "uid": "u"}, "status": status});
+            let objects = Objects { jobs: vec![job.into()], pods: Vec::new(), events: vec![event.into()] };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
         };
-        let deadline = |failed, ended| state(false, &target("DeadlineExceeded", failed, ended), 0);
-        let limit = |failed, ended| state(false, &target("BackoffLimitExceeded", failed, ended), 0);
-        let active = || state(false, &json!({"active": 1, "startTime": "t"}), 1);
+        let (deadline, limit) = ("DeadlineExceeded", "BackoffLimitExceeded");
         for (before, sides, known) in [
-            (active(), [deadline(1, true), deadline(2, false)], true),
-            (active(), [deadline(2, true), deadline(1, false)], false),
-            (active(), [limit(1, true), limit(2, false)], false),
-            (active(), [limit(1, true), deadline(2, false)], false),
-            (deadline(1, false), [deadline(1, true), deadline(2, false)], false),
+            (State::default(), [side(deadline, true, 2), side(deadline, false, 3)], true),
+            (State::default(), [side(deadline, false, 3), side(deadline, true, 2)], false),
+            (State::default(), [side(limit, true, 2), side(limit, false, 3)], false),
+            (State::default(), [side(limit, true, 2), side(deadline, false, 3)], false),
+            (side(deadline, false, 2), [side(deadline, true, 2), side(deadline, false, 3)], false),
         ] {
             let played = played(&[], before, sides, None);
             let explained = Known::explaining(&played) == Some(Known::CreatesBeforeDeadline);
