@@ -154,9 +154,12 @@ impl Played {
         }
     }
 
-    /// Whether this differs, and in the same field as another play before all others.
+    /// Whether this differs as another play does: first of all in the same field of the same Job.
     pub(super) fn differs_as(&self, other: &Self) -> bool {
-        let weightiest = |played: &Self| Some(played.difference()?.fields.first()?.field);
+        fn weightiest(played: &Played) -> Option<(Field, &str)> {
+            let first = played.difference()?.fields.first()?;
+            Some((first.field, &*first.job))
+        }
         self.difference().is_some() && weightiest(self) == weightiest(other)
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::class::Class;
 use super::pair::Played;
 use super::plan::{Change, End, Pick, Propagation, What, job_name};
-use super::state::{Difference, Field, State};
+use super::state::{Difference, Differing, Field, State};
 
 /// Reasons of Events about the end of a Job.
 const ENDS: [&str; 7] = [
@@ -123,7 +123,9 @@ impl Known {
         match self {
             Self::Race | Self::ActsAtOnce => played.shown == Some(self),
             Self::OwnerRemovedFromTerminatingPod => {
-                disowns_terminating(played) && difference.fields.iter().all(|one| one.field != Field::Exists)
+                let explains =
+                    |one: &Differing| one.field != Field::Exists && disowns_terminating(played, &one.job);
+                difference.fields.iter().all(explains)
             }
             Self::EndsWhileSuspended => difference.fields.iter().all(|one| {
                 let ended =
@@ -162,10 +164,12 @@ impl Known {
     }
 }
 
-/// Whether an act removed the owner of a pod that was terminating.
-fn disowns_terminating(played: &Played) -> bool {
+/// Whether an act removed the owner of a pod of this Job that was terminating.
+fn disowns_terminating(played: &Played, job: &str) -> bool {
     played.plan.acts().any(|what| match what {
-        What::Pods { pick: Pick::Class(class), change: Change::Disown, .. } => class.terminating,
+        What::Pods { pick: Pick::Class(class), change: Change::Disown, .. } => {
+            class.terminating && class.job == job
+        }
         _ => false,
     })
 }
@@ -321,7 +325,8 @@ mod tests {
         let failed = json!({"conditions": [{"type": "Failed", "status": "True"}], "startTime": "t"});
         let target = json!({"conditions": [{"type": "FailureTarget", "status": "True"}]});
         let ends = json!({"conditions": target["conditions"], "startTime": "t"});
-        let terminating = Class { terminating: true, ..Class::default() };
+        let terminating = Class { terminating: true, job: "j1".into(), ..Class::default() };
+        let of_another = Class { job: "j2".into(), ..terminating.clone() };
         let fail = |end| Change::Fail { code: 1, init: 0, condition: None, end };
         let active = |active: u64, failed: u64| json!({"active": active, "failed": failed});
         let class = Class::default();
@@ -332,6 +337,12 @@ mod tests {
                 [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
                 None,
                 Some(Known::OwnerRemovedFromTerminatingPod),
+            ),
+            (
+                vec![(of_another, disown.clone())],
+                [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
+                None,
+                None,
             ),
             (
                 vec![(class.clone(), disown)],
@@ -457,6 +468,18 @@ mod tests {
             let explained = Known::explaining(&played) == Some(Known::CreatesBeforeDeadline);
             assert_eq!(explained, known, "{played:?}");
         }
+    }
+
+    #[test]
+    fn chance_in_one_job_explains_nothing_about_another() {
+        let side = |job: &str, active: u64| {
+            let job = json!({"metadata": {"name": job, "uid": job}, "status": {"active": active}});
+            let objects = Objects { jobs: vec![job.into()], pods: Vec::new(), events: Vec::new() };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+        };
+        let of = |job: &str, ours: u64| played(&[], State::default(), [side(job, 1), side(job, ours)], None);
+        assert!(of("j1", 2).differs_as(&of("j1", 3)));
+        assert!(!of("j1", 2).differs_as(&of("j2", 2)));
     }
 
     #[test]
