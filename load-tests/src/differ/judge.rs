@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::future::{join, join_all};
 use tokio::sync::Semaphore;
 
-use super::pair::{Opponent, Pauses, Played};
+use super::pair::{HEALING, HEALING_LATE, Opponent, Pauses, Played};
 use super::plan::Plan;
 use super::report::Verdict;
 use super::rules::Known;
@@ -51,7 +51,7 @@ impl<'a> PairJudge<'a> {
 
     /// Plays a plan, and reports what is decided.
     pub(super) async fn decide(&self, plan: Plan, report: &SavedReport) {
-        let first = self.play(plan, Opponent::Ours).await;
+        let first = self.play(plan, Opponent::Ours, HEALING_LATE).await;
         let verdict = Verdict::of(&first);
         if verdict != Verdict::Equal {
             println!("seed {}: {verdict}", first.plan.seed);
@@ -64,10 +64,10 @@ impl<'a> PairJudge<'a> {
         report.change().add(&first, &decided, repeats);
     }
 
-    async fn play(&self, plan: Plan, opponent: Opponent) -> Played {
+    async fn play(&self, plan: Plan, opponent: Opponent, patience: Duration) -> Played {
         // It is never closed.
         let place = self.places.acquire().await.ok();
-        Played::of(self.yard, &plan, opponent, place).await
+        Played::of(self.yard, &plan, opponent, patience, place).await
     }
 
     /// Looks whether a difference is chance, and whether it is seen again. If so, makes its plan smaller.
@@ -94,7 +94,11 @@ impl<'a> PairJudge<'a> {
         let began = Instant::now();
         let same_again = async |plan: Plan| {
             let in_time = began.elapsed() < SHRUNK_FOR;
-            if in_time { Some(self.play(plan, Opponent::Ours).await).filter(is_same) } else { None }
+            if in_time {
+                Some(self.play(plan, Opponent::Ours, patience(seen)).await).filter(is_same)
+            } else {
+                None
+            }
         };
         let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, same_again).await;
         match smaller {
@@ -117,7 +121,7 @@ impl<'a> PairJudge<'a> {
     }
 
     async fn repeat(&self, played: &Played, opponent: Opponent, times: usize) -> Vec<Played> {
-        join_all((0..times).map(|_| self.play(played.plan.clone(), opponent))).await
+        join_all((0..times).map(|_| self.play(played.plan.clone(), opponent, patience(played)))).await
     }
 
     /// Whether the reference differs from itself in what is weightiest in this difference.
@@ -131,9 +135,14 @@ impl<'a> PairJudge<'a> {
         let acts = played.plan.steps.last().map_or(0, |step| step.singly().0.len());
         let plays = Pauses::between(acts)
             .filter(|_| acts <= MOST_ACTS)
-            .map(|pauses| self.play(played.plan.clone(), Opponent::OursWithPauses(pauses)));
+            .map(|pauses| self.play(played.plan.clone(), Opponent::OursWithPauses(pauses), patience(played)));
         join_all(plays).await
     }
+}
+
+/// How long a difference that was seen may take to pass when it is played again.
+fn patience(played: &Played) -> Duration {
+    if played.has_passed() { HEALING_LATE } else { HEALING }
 }
 
 fn explained(played: &Played, rule: Known) -> Played {

@@ -27,10 +27,10 @@ const LASTING_LONG: Duration = Duration::from_secs(20);
 /// Longest time until both sides must be quiet.
 const RESTLESS: Duration = Duration::from_secs(40);
 /// How long a difference of pods is looked at for whether it passes.
-const HEALING: Duration = Duration::from_secs(25);
+pub(super) const HEALING: Duration = Duration::from_secs(25);
 /// The same where ours is known to be later than the reference. It is longer than the back-off after six failures, the most
 /// that a plan allows, and than some searches for pods without labels.
-const HEALING_LATE: Duration = Duration::from_secs(350);
+pub(super) const HEALING_LATE: Duration = Duration::from_secs(350);
 /// A pause between two acts, so that the reference handles what was before it by itself. It handles a Job once a second.
 const PAUSE: Duration = Duration::from_millis(2_500);
 /// Time between two looks.
@@ -101,6 +101,8 @@ struct Pair<'a> {
     sides: [Side; 2],
     opponent: Opponent,
     lasting: Duration,
+    patience: Duration,
+    began: Instant,
     /// The right to play, until there are no more acts.
     place: Option<SemaphorePermit<'a>>,
 }
@@ -111,14 +113,16 @@ impl Played {
         Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), shown: None }
     }
 
-    /// Plays a plan in new namespaces. `place` is given back after the last act.
+    /// Plays a plan in new namespaces. `place` is given back after the last act. `patience`: how long a difference may take
+    /// to pass, at most.
     pub(super) async fn of(
         yard: &Yard,
         plan: &Plan,
         opponent: Opponent,
+        patience: Duration,
         place: Option<SemaphorePermit<'_>>,
     ) -> Self {
-        let mut pair = match Pair::prepare(yard, plan, opponent, place).await {
+        let mut pair = match Pair::prepare(yard, plan, opponent, patience, place).await {
             Ok(pair) => pair,
             Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
         };
@@ -153,9 +157,17 @@ impl Played {
         }
     }
 
-    /// Whether this differs, and in the same field as another play before all others.
+    /// Whether there is a difference that has passed without a further act.
+    pub(super) fn has_passed(&self) -> bool {
+        self.difference().is_some_and(|difference| difference.healed_after_s.is_some())
+    }
+
+    /// Whether this differs as another play does: first of all in the same field of the same Job.
     pub(super) fn differs_as(&self, other: &Self) -> bool {
-        let weightiest = |played: &Self| Some(played.difference()?.fields.first()?.field);
+        fn weightiest(played: &Played) -> Option<(Field, &str)> {
+            let first = played.difference()?.fields.first()?;
+            Some((first.field, &*first.job))
+        }
         self.difference().is_some() && weightiest(self) == weightiest(other)
     }
 
@@ -170,11 +182,12 @@ impl<'a> Pair<'a> {
         yard: &'a Yard,
         plan: &Plan,
         opponent: Opponent,
+        patience: Duration,
         place: Option<SemaphorePermit<'a>>,
     ) -> Result<Self> {
         let (reference, ours) = try_join(yard.side(false), yard.side(opponent != Opponent::Itself)).await?;
         let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
-        Ok(Self { yard, sides: [reference, ours], opponent, lasting, place })
+        Ok(Self { yard, sides: [reference, ours], opponent, lasting, patience, began: Instant::now(), place })
     }
 
     async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
@@ -322,8 +335,14 @@ impl<'a> Pair<'a> {
 
     fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Box<Difference>> {
         let objects = [self.objects(0), self.objects(1)];
-        let [reference, ours] =
+        let [mut reference, mut ours] =
             [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
+        if self.yard.killed_since(self.began) {
+            ours.restore_events(&reference);
+            if self.yard.kills_reference() {
+                reference.restore_events(&ours);
+            }
+        }
         match Difference::between(&reference, &ours) {
             Some(difference) => Err(Box::new(difference)),
             None => Ok(reference),
@@ -353,7 +372,7 @@ impl<'a> Pair<'a> {
         self.place = None;
         let began = Instant::now();
         let is_late = waits_longer(&difference) || is_of_owners(&difference);
-        let longest = if is_late { HEALING_LATE } else { HEALING };
+        let longest = if is_late { HEALING_LATE.min(self.patience) } else { HEALING };
         while began.elapsed() < longest {
             sleep(LOOK).await;
             if self.compare(&Default::default()).is_ok() {

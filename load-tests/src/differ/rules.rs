@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::class::Class;
 use super::pair::Played;
 use super::plan::{Change, End, Pick, Propagation, What, job_name};
-use super::state::{Difference, Field, State};
+use super::state::{Difference, Differing, Field, State};
 
 /// Reasons of Events about the end of a Job.
 const ENDS: [&str; 7] = [
@@ -123,7 +123,9 @@ impl Known {
         match self {
             Self::Race | Self::ActsAtOnce => played.shown == Some(self),
             Self::OwnerRemovedFromTerminatingPod => {
-                disowns_terminating(played) && difference.fields.iter().all(|one| one.field != Field::Exists)
+                let explains =
+                    |one: &Differing| one.field != Field::Exists && disowns_terminating(played, &one.job);
+                difference.fields.iter().all(explains)
             }
             Self::EndsWhileSuspended => difference.fields.iter().all(|one| {
                 let ended =
@@ -162,10 +164,12 @@ impl Known {
     }
 }
 
-/// Whether an act removed the owner of a pod that was terminating.
-fn disowns_terminating(played: &Played) -> bool {
+/// Whether an act removed the owner of a pod of this Job that was terminating.
+fn disowns_terminating(played: &Played, job: &str) -> bool {
     played.plan.acts().any(|what| match what {
-        What::Pods { pick: Pick::Class(class), change: Change::Disown, .. } => class.terminating,
+        What::Pods { pick: Pick::Class(class), change: Change::Disown, .. } => {
+            class.terminating && class.job == job
+        }
         _ => false,
     })
 }
@@ -191,16 +195,12 @@ fn without_end(events: Option<&str>) -> Vec<&str> {
     events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_end(event)).collect()
 }
 
-/// Whether the deadline has ended a Job on both sides since the last step began, and ours has more pods that do not run on.
+/// Whether the deadline has ended a Job on both sides since the last step began, and ours had created more pods.
 fn creates_before_deadline(played: &Played, difference: &Difference, job: &str) -> bool {
     let ended = |state: &State| state.has_any(job, &["FailureTarget=True DeadlineExceeded"]);
     let before = played.last_before().is_some_and(ended);
-    let ending = |state: &State| {
-        let pods = state.count(job, |class| !class.is_active() && class.phase != "Succeeded");
-        u64::from(pods).max(state.number(Field::Failed, job))
-    };
     let [reference, ours] = [&difference.reference, &difference.ours];
-    !before && ended(reference) && ended(ours) && ending(ours) > ending(reference)
+    !before && ended(reference) && ended(ours) && ours.created(job) > reference.created(job)
 }
 
 /// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
@@ -325,7 +325,8 @@ mod tests {
         let failed = json!({"conditions": [{"type": "Failed", "status": "True"}], "startTime": "t"});
         let target = json!({"conditions": [{"type": "FailureTarget", "status": "True"}]});
         let ends = json!({"conditions": target["conditions"], "startTime": "t"});
-        let terminating = Class { terminating: true, ..Class::default() };
+        let terminating = Class { terminating: true, job: "j1".into(), ..Class::default() };
+        let of_another = Class { job: "j2".into(), ..terminating.clone() };
         let fail = |end| Change::Fail { code: 1, init: 0, condition: None, end };
         let active = |active: u64, failed: u64| json!({"active": active, "failed": failed});
         let class = Class::default();
@@ -336,6 +337,12 @@ mod tests {
                 [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
                 None,
                 Some(Known::OwnerRemovedFromTerminatingPod),
+            ),
+            (
+                vec![(of_another, disown.clone())],
+                [state(false, &active(1, 0), 1), state(false, &active(0, 1), 1)],
+                None,
+                None,
             ),
             (
                 vec![(class.clone(), disown)],
@@ -436,26 +443,43 @@ mod tests {
 
     #[test]
     fn a_deadline_may_pass_before_the_built_in_creates_a_pod() {
-        let target = |reason: &str, failed: u64, ended: bool| {
+        let side = |reason: &str, ended: bool, created: u64| {
             let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": reason});
             let target = condition("FailureTarget");
             let conditions = if ended { json!([target, condition("Failed")]) } else { json!([target]) };
-            json!({"conditions": conditions, "failed": failed, "startTime": "t"})
+            let status = json!({"conditions": conditions, "failed": created, "startTime": "t"});
+            let event = json!({
+                "involvedObject": {"kind": "Job", "name": "j1"}, "type": "Normal", "reason": "SuccessfulCreate",
+                "message": "Created pod: j1-x", "count": created,
+            });
+            let job = json!({"metadata": {"name": "j1", "uid": "u"}, "status": status});
+            let objects = Objects { jobs: vec![job.into()], pods: Vec::new(), events: vec![event.into()] };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
         };
-        let deadline = |failed, ended| state(false, &target("DeadlineExceeded", failed, ended), 0);
-        let limit = |failed, ended| state(false, &target("BackoffLimitExceeded", failed, ended), 0);
-        let active = || state(false, &json!({"active": 1, "startTime": "t"}), 1);
+        let (deadline, limit) = ("DeadlineExceeded", "BackoffLimitExceeded");
         for (before, sides, known) in [
-            (active(), [deadline(1, true), deadline(2, false)], true),
-            (active(), [deadline(2, true), deadline(1, false)], false),
-            (active(), [limit(1, true), limit(2, false)], false),
-            (active(), [limit(1, true), deadline(2, false)], false),
-            (deadline(1, false), [deadline(1, true), deadline(2, false)], false),
+            (State::default(), [side(deadline, true, 2), side(deadline, false, 3)], true),
+            (State::default(), [side(deadline, false, 3), side(deadline, true, 2)], false),
+            (State::default(), [side(limit, true, 2), side(limit, false, 3)], false),
+            (State::default(), [side(limit, true, 2), side(deadline, false, 3)], false),
+            (side(deadline, false, 2), [side(deadline, true, 2), side(deadline, false, 3)], false),
         ] {
             let played = played(&[], before, sides, None);
             let explained = Known::explaining(&played) == Some(Known::CreatesBeforeDeadline);
             assert_eq!(explained, known, "{played:?}");
         }
+    }
+
+    #[test]
+    fn chance_in_one_job_explains_nothing_about_another() {
+        let side = |job: &str, active: u64| {
+            let job = json!({"metadata": {"name": job, "uid": job}, "status": {"active": active}});
+            let objects = Objects { jobs: vec![job.into()], pods: Vec::new(), events: Vec::new() };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+        };
+        let of = |job: &str, ours: u64| played(&[], State::default(), [side(job, 1), side(job, ours)], None);
+        assert!(of("j1", 2).differs_as(&of("j1", 3)));
+        assert!(!of("j1", 2).differs_as(&of("j2", 2)));
     }
 
     #[test]

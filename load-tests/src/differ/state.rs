@@ -200,6 +200,16 @@ impl State {
         self.facts.extend(lines.into_iter().map(|(job, lines)| ((Field::Events, job), lines.join("; "))));
     }
 
+    /// Adds Events of the other state to each Job that has some of them and no further ones. A controller that is killed
+    /// loses the Events that it has not sent.
+    pub(super) fn restore_events(&mut self, other: &Self) {
+        for ((field, job), theirs) in &other.facts {
+            if *field == Field::Events && is_part(self.get(Field::Events, job).unwrap_or_default(), theirs) {
+                self.facts.insert((*field, job.clone()), theirs.clone());
+            }
+        }
+    }
+
     /// A value.
     pub(super) fn get(&self, field: Field, job: &str) -> Option<&str> {
         self.facts.get(&(field, job.to_owned())).map(String::as_str)
@@ -213,6 +223,12 @@ impl State {
     /// Number of pods of a Job of such classes.
     pub(super) fn count(&self, job: &str, of: impl Fn(&Class) -> bool) -> u32 {
         self.pods.iter().filter(|(class, _)| class.job == job && of(class)).map(|(_, count)| count).sum()
+    }
+
+    /// Number of pods that were created for a Job, as its Events say.
+    pub(super) fn created(&self, job: &str) -> u64 {
+        let counts = event_counts(self.get(Field::Events, job).unwrap_or_default());
+        counts.iter().filter(|(event, _)| event.contains(" SuccessfulCreate ")).map(|(_, count)| count).sum()
     }
 
     /// Whether a Job has ended.
@@ -239,6 +255,24 @@ fn each_pod(message: String) -> (String, u64) {
         Some((format!("{verb} pod: <pod>"), count.parse().ok()?))
     });
     several.unwrap_or((message, 1))
+}
+
+/// Whether these Events are some of all, each at most as often.
+fn is_part(events: &str, all: &str) -> bool {
+    let all = event_counts(all);
+    event_counts(events).iter().all(|(event, count)| all.get(event).is_some_and(|most| count <= most))
+}
+
+/// The counts of Events in a line. Each event that is repeated as often as a request counts once.
+fn event_counts(line: &str) -> BTreeMap<&str, u64> {
+    let count = |count: &str| match count.strip_prefix("more than ") {
+        Some(_) => EXACT + 1,
+        None => count.parse().unwrap_or(1),
+    };
+    let events = line.split("; ").filter(|event| !event.is_empty());
+    events
+        .map(|event| event.rsplit_once(" x ").map_or((event, 1), |(event, often)| (event, count(often))))
+        .collect()
 }
 
 fn condition(one: &Value, names: &Names) -> String {

@@ -123,3 +123,24 @@ fn active_may_be_too_low_only_as_long_as_that_of_the_reference() {
     assert!(Difference::between(&with(2), &with(1)).is_none());
     assert_eq!(Difference::between(&with(0), &with(1)).unwrap().kind(), "ActiveTooLow: ours more");
 }
+
+#[test]
+fn a_killed_controller_may_lose_events_and_gets_no_others() {
+    let of = |events: &[(&str, u64)]| {
+        let events = events.iter().map(|(reason, count)| event("n", reason, "m", *count)).collect();
+        state("n", Vec::new(), events)
+    };
+    let all = [("Created", 3), ("Completed", 1), ("FailedCreate", 2)];
+    for (ours, equal) in [
+        (&[("Created", 2), ("FailedCreate", 7)][..], true),
+        (&[], true),
+        (&[("Created", 3), ("Completed", 2)], false),
+        (&[("Created", 12)], false),
+        (&[("Created", 3), ("Suspended", 1)], false),
+    ] {
+        let (reference, mut restored) = (of(&all), of(ours));
+        restored.restore_events(&reference);
+        assert_eq!(Difference::between(&reference, &restored).is_none(), equal, "{ours:?}");
+    }
+    assert_eq!(of(&[("SuccessfulCreate", 12), ("Created", 1)]).created("j1"), EXACT + 1);
+}

@@ -54,6 +54,8 @@ pub(super) struct Yard {
     restart_reference: Option<String>,
     /// Time of the last restart of controllers.
     restarted: watch::Sender<Option<Instant>>,
+    /// Time of the last kill of controllers.
+    killed: watch::Sender<Option<Instant>>,
     claims: Claims,
     shards: u32,
     turns: Semaphore,
@@ -101,6 +103,7 @@ impl Yard {
             reference,
             restart_reference,
             restarted: watch::Sender::default(),
+            killed: watch::Sender::default(),
             claims,
             shards: common.shards,
             turns: Semaphore::new(AT_ONCE),
@@ -161,6 +164,7 @@ impl Yard {
         let running = fleet.len();
         match turn {
             Turn::Kill => {
+                self.killed.send_replace(Some(Instant::now()));
                 if let Some(command) = &self.restart_reference {
                     let done = Command::new("sh").args(["-c", command]).status().await?;
                     ensure!(done.success(), "{command}: {done}");
@@ -185,6 +189,16 @@ impl Yard {
     /// Whether controllers may still be catching up after a restart, be it that of another pair.
     pub(super) fn is_catching_up(&self) -> bool {
         self.restarted.borrow().is_some_and(|at| at.elapsed() < PATIENCE)
+    }
+
+    /// Whether controllers were killed since then, be it for another pair.
+    pub(super) fn killed_since(&self, time: Instant) -> bool {
+        self.killed.borrow().is_some_and(|killed| killed >= time)
+    }
+
+    /// Whether a kill concerns the reference, too.
+    pub(super) fn kills_reference(&self) -> bool {
+        self.restart_reference.is_some()
     }
 
     /// An error if a replica has ended by itself.
