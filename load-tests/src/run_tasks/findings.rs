@@ -27,7 +27,7 @@ pub(super) enum Start {
 pub(super) struct Findings {
     /// Yardmaster's are the first.
     runs: Vec<RunFigures>,
-    /// `None` if no start was timed.
+    /// Absent if no start was timed.
     start: Option<StartFigures>,
 }
 

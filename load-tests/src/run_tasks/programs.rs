@@ -33,7 +33,7 @@ impl Contender {
         }
     }
 
-    /// The goal: Yardmaster takes at most so many times the wall time of this one.
+    /// The goal: the most that Yardmaster's wall time may be, in multiples of that of this contender.
     pub(super) fn goal(self) -> Option<f64> {
         match self {
             Self::Yardmaster => None,
