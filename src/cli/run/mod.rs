@@ -339,11 +339,11 @@ impl Run<'_> {
         let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
         let mut pods = PodObserver::new(client.clone(), (*progress).clone(), mode, outputs, names);
         follow(client, tracker, &mut pods, record, progress).await;
-        let mut all_kept = true;
+        let mut has_all_output = true;
         if mode != LogMode::Off || args.log_dir.is_some() || tracker.verdict() != Verdict::Complete {
             // The watch may not have shown pods that ended just before their Job.
             catch_up(client, tracker, &mut pods).await?;
-            all_kept = pods.finish().await;
+            has_all_output = pods.finish().await;
         }
         for failed in tracker.failed().take(report::EXPLAINED) {
             pods.read_logs(client, failed).await;
@@ -360,7 +360,7 @@ impl Run<'_> {
                 unless_closed(progress.print(format!("\n{trace}").as_bytes()))?;
             }
         }
-        if !all_kept && tracker.verdict() == Verdict::Complete {
+        if !has_all_output && tracker.verdict() == Verdict::Complete {
             return Ok(Verdict::Held.into());
         }
         Ok(tracker.verdict().into())

@@ -27,8 +27,8 @@ pub(super) struct Ordered {
     progress: Progress,
     /// The Jobs whose output is not complete, in the order of their manifests.
     turns: VecDeque<Turn>,
-    /// Standard output has no reader any longer.
-    is_closed: bool,
+    /// Why standard output takes no more. The reader may have closed it, as `| head` does. The Jobs run on.
+    refused: Option<io::Error>,
     /// Whether files are removed once they are printed.
     is_temporary: bool,
 }
@@ -81,7 +81,7 @@ impl Ordered {
         let none = IndexSet::new();
         let restored = restored.iter().chain(std::iter::repeat(&none));
         let turns = jobs.iter().zip(restored).map(|(job, restored)| Turn::new(job, restored)).collect();
-        Self { progress, turns, is_closed: false, is_temporary }
+        Self { progress, turns, refused: None, is_temporary }
     }
 
     /// Records the newest state of a Job.
@@ -156,13 +156,17 @@ impl Ordered {
     }
 
     /// Prints the rest, which is complete.
-    pub(super) fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// If standard output did not take all.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
         self.turns.iter_mut().for_each(|turn| turn.is_listed = true);
         self.print(|_| true);
+        self.refused.take().map_or(Ok(()), Err)
     }
 
     fn print_file(&mut self, path: &Path) {
-        if !self.is_closed
+        if self.refused.is_none()
             && let Err(error) = copy(path, &self.progress)
         {
             match error {
@@ -170,8 +174,7 @@ impl Ordered {
                 CopyError::Read(error) => {
                     self.progress.note(&format!("--logs=ordered: {}: {error}", path.display()))
                 }
-                // The reader may have closed standard output, as `| head` does. The Jobs run on.
-                CopyError::Print => self.is_closed = true,
+                CopyError::Print(error) => self.refused = Some(error),
             }
         }
         if self.is_temporary {
@@ -277,7 +280,7 @@ impl Turn {
 /// Why a file was not printed.
 enum CopyError {
     Read(io::Error),
-    Print,
+    Print(io::Error),
 }
 
 /// Prints a file, piece by piece.
@@ -287,7 +290,7 @@ fn copy(path: &Path, progress: &Progress) -> Result<(), CopyError> {
     loop {
         match file.read(&mut piece).map_err(CopyError::Read)? {
             0 => return Ok(()),
-            length => progress.print(&piece[..length]).map_err(|_| CopyError::Print)?,
+            length => progress.print(&piece[..length]).map_err(CopyError::Print)?,
         }
     }
 }

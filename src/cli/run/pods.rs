@@ -8,6 +8,7 @@ use super::ordered::{Missing, Ordered};
 use super::progress::Progress;
 use super::tail::Tails;
 use super::tracker::Tracked;
+use crate::cli::console::unless_closed;
 use crate::cli::failures::Failures;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink, prefix};
 use crate::cli::pod_cause::{Cause, causes};
@@ -108,17 +109,21 @@ impl PodObserver {
         }
     }
 
-    /// Waits until all output has been shown. Returns whether all that goes into files is there.
+    /// Waits until all output has been shown. Returns whether all of it is where it should be. If standard output was
+    /// closed by its reader, the rest of the output is not missing.
     pub(super) async fn finish(&mut self) -> bool {
         self.tails.finish().await;
-        // The reader may have closed standard output, as `| head` does. The Jobs run on.
-        let _shown = self.followers.finish().await;
+        let mut shown = self.followers.finish().await;
         let all_kept = match &mut self.outputs.files {
             Some(files) => files.finish().await,
             None => true,
         };
         if let Some(ordered) = &mut self.outputs.ordered {
-            ordered.finish();
+            shown = ordered.finish();
+        }
+        if let Err(error) = unless_closed(shown) {
+            self.progress.note(&format!("cannot write output to standard output: {error}"));
+            return false;
         }
         all_kept
     }
