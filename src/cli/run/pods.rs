@@ -12,8 +12,9 @@ use crate::cli::console::unless_closed;
 use crate::cli::failures::Failures;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink, prefix};
 use crate::cli::pod_cause::{Cause, causes};
-use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid};
+use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid, index};
 use crate::cli::untrusted::Untrusted;
+use crate::job::index_set::IndexSet;
 use crate::telemetry::printable::OneLine;
 
 /// How the output of pods is shown.
@@ -128,6 +129,11 @@ impl PodObserver {
         all_kept
     }
 
+    /// The indexes of a Job that have succeeded, and whose output is in its files as a whole.
+    pub(super) fn whole_logs(&mut self, job_uid: &str) -> IndexSet {
+        self.outputs.files.as_mut().map(|files| files.whole(job_uid)).unwrap_or_default()
+    }
+
     /// Records that a pod is gone.
     pub(super) fn remove(&mut self, pod: &PodView) {
         if let Some(ordered) = &mut self.outputs.ordered {
@@ -168,7 +174,12 @@ impl PodObserver {
         let Outputs { files: Some(files), ordered } = &mut self.outputs else { return };
         let containers = || pod.status.iter().flat_map(|status| status.containers());
         let is_only = containers().count() == 1;
-        let paths = containers().filter_map(|container| files.follow(job, pod, container, is_only)).collect();
+        let paths: Vec<_> =
+            containers().filter_map(|container| files.follow(job, pod, container, is_only)).collect();
+        let has_succeeded = pod.status.as_ref().is_some_and(|status| status.phase == "Succeeded");
+        if let Some(index) = index(pod).filter(|_| has_succeeded) {
+            files.record_success(uid, index, paths.clone());
+        }
         if let Some(ordered) = ordered {
             ordered.observe(uid, pod, paths);
         }
