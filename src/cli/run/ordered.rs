@@ -123,7 +123,7 @@ impl Ordered {
         if !turn.failed.contains(next) || is_over(&next) {
             return None;
         }
-        // One list serves the failed indexes behind this one, too. A list for each would take long if many fail.
+        // The list has the failed indexes behind this one, too. A list for each would take long if many fail.
         let later = turn.failed.iter().skip_while(|index| *index < next).filter(|index| !is_over(index));
         let indexes: Vec<u32> = later.take(LISTED_AT_ONCE).collect();
         let names: Vec<String> = indexes.iter().map(u32::to_string).collect();
