@@ -109,7 +109,7 @@ impl Dashboard {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// A query without Grafana's variables. Those of the dashboard have any value. Rates are over four scrapes, which
+    /// A query without Grafana's variables. The variables of the dashboard have any value. Rates are over four scrapes, which
     /// is the least that Grafana takes.
     pub(super) fn resolved(&self, expr: &str, every: Duration) -> String {
         let over = format!("{}ms", 4 * every.as_millis());

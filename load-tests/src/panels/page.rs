@@ -167,7 +167,7 @@ fn timeseries(panel: &Panel, lines: &[PanelLine], times: &[f64], size: (u32, u32
     Ok(plot + &legend)
 }
 
-/// The names of lines at the bottom of a panel, and the height that they take in pixels.
+/// The names of lines at the bottom of a panel, and their height in pixels.
 fn legend(names: &[&str], (width, height): (u32, u32)) -> (String, u32) {
     let (mut x, mut line) = (0, 0);
     let places: Vec<_> = names

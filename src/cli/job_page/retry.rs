@@ -213,9 +213,9 @@ mod tests {
         let jobs = again(&job("3,20-21")).unwrap();
         let names: Vec<_> = jobs.iter().map(|job| &*job.begin).collect();
         assert_eq!(names, ["train-3-again-", "train-20-again-", "train-21-again-"]);
-        let job = serde_json::to_value(&jobs[1].job).unwrap();
+        let job = serde_json::to_value(jobs[1].attempt(1)).unwrap();
         let spec = &job["spec"];
-        assert_eq!(job["metadata"]["name"], Value::Null);
+        assert!(job["metadata"]["name"].as_str().unwrap().starts_with("train-20-again-"));
         assert_eq!(job["metadata"]["uid"], Value::Null);
         assert!(job["status"].is_null() && spec["selector"].is_null());
         assert_eq!(spec["template"]["metadata"]["labels"], json!({"app": "train"}));

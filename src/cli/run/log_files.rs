@@ -173,7 +173,10 @@ mod tests {
             "spec": {"restartPolicy": "Never"},
             "status": {
                 "phase": "Succeeded",
-                "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}],
+                "containerStatuses": [{
+                    "name": "main",
+                    "state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z"}},
+                }],
             },
         }))
         .unwrap();

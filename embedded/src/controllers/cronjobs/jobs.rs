@@ -24,7 +24,7 @@ pub(super) struct DecodedJobs(Vec<DecodedJob>);
 #[derive(Debug)]
 struct DecodedJob {
     version: Arc<Object>,
-    /// `None` if the CronJob is an owner of the Job, and not its controller.
+    /// Absent if the CronJob is an owner of the Job, and not its controller.
     controlled: Option<ControlledJob>,
 }
 
