@@ -10,7 +10,7 @@
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of
 //! connections, which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`,
 //! `tenant`, `compare`, `differ` and `bystanders` are the commands. `run_tasks` needs no cluster. `simulate`
-//! has no load: it runs the worlds of the crate `simulation`.
+//! has no load: it runs the worlds of the crate `simulation`. `panels` draws what controllers serve at `/metrics`.
 
 mod api_server;
 mod audit;
@@ -30,6 +30,7 @@ mod ledger;
 mod limits;
 mod load;
 mod namespaces;
+mod panels;
 mod pods;
 mod process_faults;
 mod proxy;
@@ -55,6 +56,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use yardmaster_embedded::kubelet::{START_MOUNTED, SUPERVISE};
 
 use self::pods::Simulator;
 use self::report::Report;
@@ -107,6 +109,8 @@ enum Command {
     RunTasks(run_tasks::RunTasksArgs),
     /// Simulated worlds: the whole controller in virtual time, with every fault, from one seed each.
     Simulate(simulate::SimulateArgs),
+    /// The panels of the chart's Grafana dashboard as a picture, from recorded scrapes of controllers.
+    Panels(panels::PanelsArgs),
     /// Play the kubelet for all pods of a cluster until Ctrl-C. Nothing is run: pods become Running, then
     /// Succeeded or Failed (annotations `yardmaster.dev/simulated-run-time` and
     /// `yardmaster.dev/simulated-exit-code`).
@@ -124,8 +128,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Replicas are this program under another name, so they are always of the same build.
-    if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
+    if acts_as_yardmaster() {
         return yardmaster::cli::main();
     }
     let done = match Cli::parse().command {
@@ -146,6 +149,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether this process is the program `yardmaster`. Replicas and `yardmaster run` are this program under that
+/// name, so they are always of the same build. `yardmaster run` starts its helpers by the path of its program.
+fn acts_as_yardmaster() -> bool {
+    let mut args = std::env::args_os();
+    let is_named = args.next().is_some_and(|name| name == replicas::CONTROLLER);
+    is_named || args.next().is_some_and(|command| command == SUPERVISE || command == START_MOUNTED)
+}
+
 #[tokio::main]
 async fn run(command: Command) -> Result<ExitCode> {
     let work = async {
@@ -164,6 +175,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Bystanders(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Simulate(args) => args.run().await,
+            Command::Panels(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
             Command::RunTasks(args) => run_tasks::run(&args),

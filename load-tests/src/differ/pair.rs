@@ -294,7 +294,8 @@ impl<'a> Pair<'a> {
         loop {
             sleep(LOOK).await;
             let quiet = self.quiet_for(began);
-            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG;
+            let is_disturbed = self.yard.is_disturbed();
+            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG && !is_disturbed;
             if quiet < QUIET && !is_late {
                 continue;
             }
@@ -303,7 +304,7 @@ impl<'a> Pair<'a> {
                 Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
                 Ok(_) => bail!("both sides do not come to rest"),
                 Err(difference) if is_late => return Ok(Err(self.with_rest(difference))),
-                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) => {
+                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) && !is_disturbed => {
                     return Ok(Err(difference));
                 }
                 Err(_) => {}

@@ -7,7 +7,6 @@ use plotters::prelude::*;
 
 use super::Report;
 
-const SIZE: (u32, u32) = (860, 320);
 /// A y axis that reaches this is in thousands.
 const THOUSANDS_FROM: f64 = 10_000.0;
 /// Width of the plot with the names of the lines, by that without.
@@ -17,9 +16,9 @@ const NAME_HEIGHT: i32 = 18;
 /// Height of what is below the plot, in pixels.
 const AXIS_HEIGHT: i32 = 50;
 /// Text and axes: readable on white and on dark pages. Plots have no background of their own.
-const TEXT: RGBColor = RGBColor(118, 118, 118);
-/// Colours of lines, by Okabe and Ito: distinct for people with any colour vision, on white and on dark
-/// pages.
+pub(crate) const TEXT: RGBColor = RGBColor(118, 118, 118);
+/// Colours of the first lines, by Okabe and Ito: distinct for people with any colour vision, on white and on
+/// dark pages.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -33,7 +32,33 @@ const COLOURS: [RGBColor; 7] = [
 /// A line of a plot.
 pub(crate) struct Line {
     pub(crate) name: String,
+    /// A point whose y is not a number interrupts the line.
     pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// Where a plot is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Canvas {
+    /// Width and height in pixels.
+    pub(crate) size: (u32, u32),
+    /// Whether each line has its name at its end. If not, the names stand elsewhere.
+    pub(crate) has_names: bool,
+}
+
+impl Canvas {
+    /// Plots of reports.
+    const REPORT: Self = Self { size: (860, 320), has_names: true };
+}
+
+/// The colour of the line with this number. The first seven are distinct for people with any colour vision.
+pub(crate) fn colour(number: usize) -> RGBColor {
+    /// A step around the circle of hues that never meets an earlier hue.
+    const GOLDEN: f64 = 0.618_034;
+    let further = || {
+        let (red, green, blue) = HSLColor((number as f64 * GOLDEN).fract(), 0.6, 0.5).rgb();
+        RGBColor(red, green, blue)
+    };
+    COLOURS.get(number).copied().unwrap_or_else(further)
 }
 
 /// How values are placed.
@@ -128,32 +153,45 @@ fn latencies(report: &Report) -> Vec<Line> {
 }
 
 impl Plot<'_> {
-    /// The plot as SVG.
+    /// The plot as SVG, in the size of reports.
     pub(crate) fn draw(&self, axes: Axes) -> Result<String> {
+        self.draw_on(axes, Canvas::REPORT)
+    }
+
+    /// The plot as SVG.
+    pub(crate) fn draw_on(&self, axes: Axes, canvas: Canvas) -> Result<String> {
+        let space = if canvas.has_names { SPACE } else { 1.0 };
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|(x, _)| *x).fold(1.0, f64::max);
         let top = points().map(|(_, y)| *y).fold(0.1, f64::max) * 1.05;
         // Leaves space for the names of the lines on the right.
-        let linear = || 0.0..right * SPACE;
+        let linear = || 0.0..right * space;
         if axes == Axes::Linear {
             let in_thousands = top >= THOUSANDS_FROM;
             let y = if in_thousands { format!("{}, thousands", self.y) } else { self.y.to_owned() };
             let thousands = |value: &f64| plain_number(&(value / 1000.0));
             let y_label: Label<'_> = if in_thousands { &thousands } else { &plain_number };
-            return self.draw_on(linear(), 0.0..top, &y, [&plain_number, y_label]);
+            return self.draw_in(canvas, linear(), 0.0..top, &y, [&plain_number, y_label]);
         }
         let bottom = points().map(|(_, y)| *y).fold(top, f64::min).max(0.01);
         let y = (bottom..top.max(bottom * 10.0)).log_scale();
         if axes == Axes::LogY {
-            return self.draw_on(linear(), y, self.y, [&plain_number, &round_number]);
+            return self.draw_in(canvas, linear(), y, self.y, [&plain_number, &round_number]);
         }
         let left = points().map(|(x, _)| *x).fold(right, f64::min).max(1.0);
-        let x = (left..left * (right / left).max(10.0).powf(SPACE)).log_scale();
-        self.draw_on(x, y, self.y, [&power_of_ten, &round_number])
+        let x = (left..left * (right / left).max(10.0).powf(space)).log_scale();
+        self.draw_in(canvas, x, y, self.y, [&power_of_ten, &round_number])
     }
 
     /// Draws on axes with these ranges. `labels`: those of x and y.
-    fn draw_on<X, Y>(&self, x: X, y: Y, y_name: &str, labels: [Label<'_>; 2]) -> Result<String>
+    fn draw_in<X, Y>(
+        &self,
+        canvas: Canvas,
+        x: X,
+        y: Y,
+        y_name: &str,
+        labels: [Label<'_>; 2],
+    ) -> Result<String>
     where
         X: AsRangedCoord<Value = f64>,
         X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -164,7 +202,7 @@ impl Plot<'_> {
         let mut svg = String::new();
         let failed = |error: &dyn std::fmt::Display| anyhow!("{}: {error}", self.title);
         {
-            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            let root = SVGBackend::with_string(&mut svg, canvas.size).into_drawing_area();
             let mut chart = ChartBuilder::on(&root)
                 .caption(self.title, ("sans-serif", 18).into_font().color(&TEXT))
                 .margin(8)
@@ -185,14 +223,22 @@ impl Plot<'_> {
             mesh.draw().map_err(|error| failed(&error))?;
             let mut names = Vec::new();
             for (number, line) in self.lines.iter().enumerate() {
-                let colour = COLOURS[number % COLOURS.len()];
-                chart
-                    .draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))
-                    .map_err(|error| failed(&error))?;
+                let colour = colour(number);
+                for run in line.points.split(|(_, y)| y.is_nan()) {
+                    // A line of one point would be invisible.
+                    let dot = (run.len() == 1).then(|| Circle::new(run[0], 2, colour.filled()));
+                    chart.draw_series(dot).map_err(|error| failed(&error))?;
+                    chart
+                        .draw_series(LineSeries::new(run.iter().copied(), colour.stroke_width(2)))
+                        .map_err(|error| failed(&error))?;
+                }
+                if !canvas.has_names {
+                    continue;
+                }
                 let end = line.points.last().map(|end| chart.plotting_area().map_coordinate(end));
                 names.extend(end.map(|(x, y)| Name { text: &line.name, colour, x, y }));
             }
-            for Name { text, colour, x, y } in apart(names) {
+            for Name { text, colour, x, y } in apart(names, canvas.size.1) {
                 let style = ("sans-serif", 16).into_font().color(&colour);
                 root.draw(&Text::new(text, (x + 6, y - 7), style)).map_err(|error| failed(&error))?;
             }
@@ -206,7 +252,7 @@ impl Plot<'_> {
 type Label<'a> = &'a dyn Fn(&f64) -> String;
 
 /// A number without needless digits.
-fn plain_number(value: &f64) -> String {
+pub(crate) fn plain_number(value: &f64) -> String {
     ((value * 1e3).round() / 1e3).to_string()
 }
 
@@ -230,8 +276,8 @@ struct Name<'a> {
     y: i32,
 }
 
-/// Moves names down where they would cover each other.
-fn apart(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
+/// Moves names down where they would cover each other, in a plot of this height in pixels.
+fn apart(mut names: Vec<Name<'_>>, height: u32) -> Vec<Name<'_>> {
     names.sort_by_key(|name| name.y);
     let mut free = i32::MIN;
     for name in &mut names {
@@ -239,7 +285,7 @@ fn apart(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
         free = name.y + NAME_HEIGHT;
     }
     // Moves names at the bottom up again, so that they stay in the plot.
-    let mut free = SIZE.1.cast_signed() - AXIS_HEIGHT;
+    let mut free = height.cast_signed() - AXIS_HEIGHT;
     for name in names.iter_mut().rev() {
         name.y = name.y.min(free);
         free = name.y - NAME_HEIGHT;
@@ -254,10 +300,11 @@ mod tests {
 
     #[test]
     fn names_of_lines_that_end_at_one_place_do_not_cover_each_other() {
-        let bottom = SIZE.1.cast_signed() - AXIS_HEIGHT;
+        let height = Canvas::REPORT.size.1;
+        let bottom = height.cast_signed() - AXIS_HEIGHT;
         for ends in [[50, 50, 50, 200], [bottom, bottom, bottom - 3, bottom]] {
             let names = ends.map(|y| Name { text: "line", colour: TEXT, x: 0, y });
-            let placed: Vec<i32> = apart(names.into()).iter().map(|name| name.y).collect();
+            let placed: Vec<i32> = apart(names.into(), height).iter().map(|name| name.y).collect();
             assert!(placed.windows(2).all(|pair| pair[1] - pair[0] >= NAME_HEIGHT), "{placed:?}");
             assert!(placed.iter().all(|y| (0..=bottom).contains(y)), "{placed:?}");
         }
@@ -283,5 +330,26 @@ mod tests {
         assert!(large.contains("one") && large.contains("two"));
         let small = plot(900.0).draw(Axes::Linear).unwrap();
         assert!(!small.contains("thousands") && !small.contains(".0\n"), "{small}");
+    }
+    #[test]
+    fn a_point_that_is_no_number_interrupts_its_line() {
+        let canvas = Canvas { size: (400, 200), has_names: false };
+        let runs = |ys: [f64; 5]| {
+            let points = ys.into_iter().enumerate().map(|(x, y)| (x as f64, y)).collect();
+            let lines = vec![Line { name: "a-name".to_owned(), points }];
+            let svg = Plot { title: "t", x: "seconds", y: "", lines }.draw_on(Axes::Linear, canvas).unwrap();
+            assert!(!svg.contains("a-name"), "{svg}");
+            (svg.matches("stroke-width=\"2\"").count(), svg.matches("<circle").count())
+        };
+        assert_eq!(runs([1.0, 2.0, 3.0, 4.0, 5.0]), (1, 0));
+        assert_eq!(runs([1.0, 2.0, f64::NAN, 4.0, 5.0]), (2, 0));
+        assert_eq!(runs([1.0, f64::NAN, f64::NAN, 4.0, 5.0]).1, 1, "a point alone is a dot");
+    }
+
+    #[test]
+    fn no_two_of_many_lines_have_the_same_colour() {
+        let colours: std::collections::HashSet<_> =
+            (0..40).map(colour).map(|RGBColor(r, g, b)| (r, g, b)).collect();
+        assert_eq!(colours.len(), 40);
     }
 }

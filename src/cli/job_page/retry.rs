@@ -305,7 +305,7 @@ mod tests {
             json!({"conditions": [{"type": "Failed", "status": "True"}]});
         let second = retry(&jobs, &job("3,5")).await.unwrap();
         assert!(second[0] != first[0] && second[1] == first[1], "{second:?}");
-        // A Job of somebody else with this name is not ours.
+        // A Job of another author with this name is not ours.
         stored.lock().unwrap().get_mut(&first[1]).unwrap()["metadata"]["annotations"] = json!({});
         assert_ne!(retry(&jobs, &job("5")).await.unwrap()[0], first[1]);
     }
