@@ -272,7 +272,36 @@ fn with_tag(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+    use tokio::sync::oneshot;
+
+    use super::super::test_engine::{at, request};
     use super::*;
+    use crate::kubelet::pulls::Unobserved;
+
+    #[tokio::test]
+    async fn a_pull_that_is_given_up_ends_at_the_engine() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("engine");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (begins, begun) = oneshot::channel();
+        let engine = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let line = request(&mut connection).await;
+            connection.write_all(b"HTTP/1.1 200 OK\r\n\r\n{\"status\":\"Pulling\"}\n").await.unwrap();
+            begins.send(line).unwrap();
+            connection.read(&mut [0]).await
+        });
+        let asked = ImageRequest { name: "localhost/a", policy: Some("Always") };
+        let Found::Absent(pull) = at(&socket).find_image(asked).await.unwrap() else { panic!("no pull") };
+        tokio::select! {
+            pulled = pull.run(&[], &Unobserved) => panic!("{pulled:?}"),
+            line = begun => assert!(line.unwrap().contains("/images/create")),
+        }
+        let closed = tokio::time::timeout(Duration::from_secs(60), engine).await.unwrap().unwrap();
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    }
 
     #[test]
     fn a_name_without_tag_and_digest_gets_the_usual_tag() {
