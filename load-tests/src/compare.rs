@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::replicas::Replica;
-use crate::report::{Report, plots, round, write_text};
+use crate::report::{Report, median, plots, round, write_text};
 use crate::stage::{BUILT_IN, CommonArgs, Stage};
 use crate::unmanaged::api_server_cpu_s;
 
@@ -253,17 +253,6 @@ fn summary(findings: &Value) -> Vec<String> {
         .into_iter()
         .map(|name| line(name, [&medians["yardmaster"][name], &medians["reference"][name], &ratios[name]]));
     std::iter::once(head).chain(lines).collect()
-}
-
-/// The middle value, or the mean of both; 0 without any.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.len() % 2, values.get(middle.saturating_sub(1)), values.get(middle)) {
-        (1, _, Some(middle)) => *middle,
-        (0, Some(one), Some(other)) => (one + other) / 2.0,
-        _ => 0.0,
-    }
 }
 
 #[cfg(test)]

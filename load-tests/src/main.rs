@@ -56,6 +56,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use yardmaster_embedded::kubelet::{START_MOUNTED, SUPERVISE};
 
 use self::pods::Simulator;
 use self::report::Report;
@@ -127,8 +128,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Replicas are this program under another name, so they are always of the same build.
-    if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
+    if acts_as_yardmaster() {
         return yardmaster::cli::main();
     }
     let done = match Cli::parse().command {
@@ -147,6 +147,14 @@ fn main() -> ExitCode {
             ExitCode::from(3)
         }
     }
+}
+
+/// Whether this process is the program `yardmaster`. Replicas and `yardmaster run` are this program under that
+/// name, so they are always of the same build. `yardmaster run` starts its helpers by the path of its program.
+fn acts_as_yardmaster() -> bool {
+    let mut args = std::env::args_os();
+    let is_named = args.next().is_some_and(|name| name == replicas::CONTROLLER);
+    is_named || args.next().is_some_and(|command| command == SUPERVISE || command == START_MOUNTED)
 }
 
 #[tokio::main]

@@ -124,9 +124,7 @@ impl Recipe {
             None => self.kubeconfig.clone(),
         };
         let mut command = self.command(&program)?;
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
-            command.env_remove(name);
-        }
+        forget_settings(command.as_std_mut());
         command.env("YARDMASTER_POD_FAILURE_BACKOFF_MIN", self.least_backoff);
         command
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
@@ -167,6 +165,13 @@ impl Recipe {
         let file = self.directory.join(format!("kubeconfig-{identity}"));
         std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
         Ok(file)
+    }
+}
+
+/// Removes the variables with settings of Yardmaster from the environment of a program.
+pub(crate) fn forget_settings(command: &mut std::process::Command) {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
+        command.env_remove(name);
     }
 }
 

@@ -89,6 +89,8 @@ fn bad_input_has_its_own_exit_codes() {
     assert_eq!(load_tests(&["large", "--hold", "forever"], None).status.code(), Some(2));
     assert_eq!(load_tests(&["tenant", "--attack", "of-nobody"], None).status.code(), Some(2));
     assert_eq!(load_tests(&["small", "--kubeconfig", "/nowhere"], None).status.code(), Some(3));
+    assert_eq!(load_tests(&["run-tasks", "--tasks", "0"], None).status.code(), Some(2));
+    assert_eq!(load_tests(&["run-tasks", "--program", "/nowhere"], None).status.code(), Some(3));
 }
 
 #[test]
@@ -238,6 +240,43 @@ fn two_controllers_are_compared() {
         number(findings, "/reference/0/writes_per_pod") > 1.0,
         "the reference's writes are found: {findings:#}"
     );
+}
+
+/// Fills a folder with links to these programs, for a PATH that has no others.
+fn link_programs(folder: &Path, programs: &[&str]) {
+    let path = std::env::var_os("PATH").unwrap();
+    for program in programs {
+        let mut found = std::env::split_paths(&path).map(|folder| folder.join(program));
+        let found = found.find(|file| file.exists()).unwrap_or_else(|| panic!("{program} is not installed"));
+        std::os::unix::fs::symlink(found, folder.join(program)).unwrap();
+    }
+}
+
+#[test]
+fn short_tasks_are_compared_with_xargs() {
+    let directory = tempfile::tempdir().unwrap();
+    link_programs(directory.path(), &["sh", "seq", "xargs", "true", "echo"]);
+    let file = directory.path().join("tasks.json");
+    let args = ["run-tasks", "--tasks", "10", "--at-once", "4", "--rounds", "2", "--starts", "1", "--report"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
+    let output = command.args(args).arg(&file).env("PATH", directory.path()).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{err}");
+    assert!(out.contains("GNU parallel: not installed, left out"), "{out}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["absent"], json!(["GNU parallel"]));
+    let findings = &report["findings"];
+    let names: Vec<&Value> = findings["runs"].as_array().unwrap().iter().map(|run| &run["who"]).collect();
+    assert_eq!(names, ["yardmaster", "xargs"], "{findings:#}");
+    for path in ["/runs/0/wall_s", "/runs/0/cpu_s", "/runs/1/wall_s", "/runs/1/wall_ratio", "/start/alone_s"]
+    {
+        assert!(number(findings, path) > 0.0, "{path}: {findings:#}");
+    }
+    assert_eq!(findings["runs"][1]["rounds"].as_array().map(Vec::len), Some(2), "{findings:#}");
+    // A cluster takes longer to start than one process.
+    assert!(number(findings, "/start/beyond_s") > 0.0, "{findings:#}");
+    let tables = std::fs::read_to_string(file.with_extension("md")).unwrap();
+    assert!(tables.contains("| xargs |") && tables.contains("at most 1.20"), "{tables}");
 }
 
 /// Plays pairs of Jobs. Returns what was printed, the report and the exit code.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, STATUS_ANNOTATIONS};
 
-/// What a cluster writes into the metadata of every object. Owners are left out with them: the objects with these UIDs are in
+/// The metadata that a cluster writes into every object. Owners are left out with them: the objects with these UIDs are in
 /// that cluster. So are the controllers that would remove the finalizers.
 const METADATA: [&str; 10] = [
     "creationTimestamp",

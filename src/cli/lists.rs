@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::list::{JsonList, ListError};
 
-/// The objects of a list, which are those of one time. One that cannot be read is left out, and told in the log.
+/// The objects of a list, which are those of one time. An object that cannot be read is left out, with a line in the log.
 pub(super) fn objects<K>(api: Api<K>, params: &ListParams) -> impl Stream<Item = kube::Result<K>> + use<K>
 where
     K: Resource + DeserializeOwned,

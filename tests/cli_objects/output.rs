@@ -1,4 +1,7 @@
-//! The output of indexes, Jobs and pods: its order and its files.
+//! The output of indexes, Jobs and pods: its order and its files, and a standard output that does not take it.
+
+use std::fs::File;
+use std::process::Stdio;
 
 use super::{Files, outcome};
 
@@ -73,4 +76,20 @@ fn the_output_of_jobs_comes_in_their_order_and_that_of_pods_as_they_were_created
     assert_eq!((code, logs.as_str()), (Some(0), "1\n2\n3\nother\n"), "{told}");
     let (code, logs, told) = outcome(&mut files.run(&[path.to_str().unwrap(), "--logs=none"]));
     assert_eq!((code, logs.as_str()), (Some(0), ""), "{told}");
+}
+
+#[test]
+fn a_full_disk_of_standard_output_is_told_and_a_closed_pipe_is_not() {
+    let files = Files::new();
+    for how in ["--logs=live", "--logs=ordered"] {
+        let outcome_at = |out: Stdio| outcome(files.run(&[how, "--", "echo", "x"]).stdout(out));
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let (code, _, told) = outcome_at(full.into());
+        assert_eq!((code, told.matches("No space left on device").count()), (Some(3), 1), "{how}: {told}");
+        // As `| head` leaves it behind.
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, _, told) = outcome_at(closed.into());
+        assert_eq!((code, told.contains("standard output")), (Some(0), false), "{how}: {told}");
+    }
 }

@@ -1,7 +1,9 @@
 //! Controllers of every Kubernetes cluster: the garbage collector, the namespace controller and the CronJob
-//! controller. Another one keeps the objects that every cluster has.
+//! controller. Two more do what kube-apiserver does by itself: one keeps the objects that every cluster has, one
+//! removes expired Events.
 
 mod cronjobs;
+mod event_expiry;
 mod events;
 mod feed;
 mod gc;
@@ -35,9 +37,12 @@ pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
     tasks.spawn(supervise("the CronJob controller", stop, move || cronjobs::run(Arc::clone(&owned))));
 }
 
-/// Keeps the objects that every cluster has until the server stops.
+/// Keeps the objects that every cluster has, and removes expired Events, until the server stops.
 pub(crate) fn keep(objects: SystemObjects, server: &Arc<Server>, tasks: &TaskTracker) {
     let (objects, owned) = (Arc::new(objects), Arc::clone(server));
     let run = move || Arc::clone(&objects).run(Arc::clone(&owned));
     tasks.spawn(supervise("the keeper of system objects", server.stop.clone(), run));
+    let owned = Arc::clone(server);
+    let run = move || event_expiry::run(Arc::clone(&owned));
+    tasks.spawn(supervise("the expiry of Events", server.stop.clone(), run));
 }

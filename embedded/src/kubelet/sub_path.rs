@@ -25,7 +25,7 @@ pub(super) fn of(mount: &VolumeMount, variables: &Variables) -> String {
 pub(super) struct Source {
     /// The path, without symbolic links if it is that of a part.
     pub(super) path: PathBuf,
-    /// The volume that the path must not leave, without symbolic links. `None` if no container can change the path.
+    /// The volume that the path must not leave, without symbolic links. Absent if no container can change the path.
     volume: Option<PathBuf>,
 }
 

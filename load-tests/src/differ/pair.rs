@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::class::Class;
 use super::picks::{pinned, take};
 use super::plan::{Pick, Plan, Step, What, job_name};
-use super::rules::{Known, is_of_owners, waits_longer};
+use super::rules::{Known, is_of_stripped, waits_longer};
 use super::side::Side;
 use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
@@ -66,14 +66,28 @@ pub(super) enum Pauses {
     /// After this many acts.
     After(u32),
     Everywhere,
+    /// After the acts on Jobs, or on other objects, which come first. A controller may see close acts in this order,
+    /// since it watches Jobs and pods apart.
+    AfterJobs(bool),
 }
 
 impl Pauses {
-    /// A pause at each place between these acts, and one at all places.
+    /// A pause at each place between these acts, one at all places, and the orders of two watches.
     pub(super) fn between(acts: usize) -> impl Iterator<Item = Self> {
         let places = u32::try_from(acts.saturating_sub(1)).unwrap_or(u32::MAX);
         let everywhere = (places > 1).then_some(Self::Everywhere);
-        (1..=places).map(Self::After).chain(everywhere)
+        let apart = [true, false].into_iter().filter(move |_| places > 0).map(Self::AfterJobs);
+        (1..=places).map(Self::After).chain(everywhere).chain(apart)
+    }
+
+    /// The acts in the order in which they are played, and after how many of them a single pause comes.
+    fn arrange(self, step: Step) -> (Step, Self) {
+        let Self::AfterJobs(jobs_first) = self else { return (step, self) };
+        let (mut first, then): (Vec<_>, Vec<_>) =
+            step.0.into_iter().partition(|act| act.what.is_on_job() == jobs_first);
+        let place = u32::try_from(first.len()).unwrap_or(u32::MAX);
+        first.extend(then);
+        (Step(first), Self::After(place))
     }
 
     /// The length of all pauses before an act, by its number.
@@ -81,6 +95,8 @@ impl Pauses {
         match self {
             Self::After(acts) => PAUSE * u32::from(act >= acts),
             Self::Everywhere => PAUSE * act,
+            // Arranged acts have the pause at a place.
+            Self::AfterJobs(_) => Duration::ZERO,
         }
     }
 }
@@ -234,7 +250,13 @@ impl<'a> Pair<'a> {
     async fn act(&mut self, plan: &Plan, step: &Step, pauses: Option<Pauses>) -> Result<()> {
         // A turn that lasted through pauses would keep other pairs waiting.
         let turn = if pauses.is_some() { None } else { self.yard.turn().await };
-        let singly = pauses.map_or_else(|| step.clone(), |_| step.singly());
+        let (singly, pauses) = match pauses {
+            Some(pauses) => {
+                let (singly, pauses) = pauses.arrange(step.singly());
+                (singly, Some(pauses))
+            }
+            None => (step.clone(), None),
+        };
         try_join(self.act_on(0, plan, &singly, pauses), self.act_on(1, plan, step, None)).await?;
         drop(turn);
         for act in &step.0 {
@@ -294,7 +316,8 @@ impl<'a> Pair<'a> {
         loop {
             sleep(LOOK).await;
             let quiet = self.quiet_for(began);
-            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG;
+            let is_disturbed = self.yard.is_disturbed();
+            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG && !is_disturbed;
             if quiet < QUIET && !is_late {
                 continue;
             }
@@ -303,7 +326,7 @@ impl<'a> Pair<'a> {
                 Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
                 Ok(_) => bail!("both sides do not come to rest"),
                 Err(difference) if is_late => return Ok(Err(self.with_rest(difference))),
-                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) => {
+                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) && !is_disturbed => {
                     return Ok(Err(difference));
                 }
                 Err(_) => {}
@@ -371,7 +394,7 @@ impl<'a> Pair<'a> {
         // The pair only waits from now on.
         self.place = None;
         let began = Instant::now();
-        let is_late = waits_longer(&difference) || is_of_owners(&difference);
+        let is_late = waits_longer(&difference) || is_of_stripped(&difference);
         let longest = if is_late { HEALING_LATE.min(self.patience) } else { HEALING };
         while began.elapsed() < longest {
             sleep(LOOK).await;
@@ -387,5 +410,26 @@ impl<'a> Pair<'a> {
         for side in &self.sides {
             self.yard.end(side).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::differ::plan::{Act, Propagation};
+
+    #[test]
+    fn the_reference_gets_the_acts_of_two_watches_in_either_order() {
+        let act = |what| Act { after_ms: 0, what };
+        let quota = |pods| act(What::Quota { pods: Some(pods) });
+        let patch = act(What::Patch { job: 0, patch: Value::Null });
+        let delete = act(What::Delete { job: 0, propagation: Propagation::Orphan });
+        let step = Step(vec![quota(1), patch.clone(), quota(2), delete.clone()]);
+        let (jobs_first, pause) = Pauses::AfterJobs(true).arrange(step.clone());
+        assert_eq!(jobs_first.0, [patch.clone(), delete.clone(), quota(1), quota(2)]);
+        assert_eq!((0..4).map(|act| pause.before(act)).collect::<Vec<_>>(), [0, 0, 1, 1].map(|n| PAUSE * n));
+        let (jobs_last, _) = Pauses::AfterJobs(false).arrange(step.clone());
+        assert_eq!(jobs_last.0, [quota(1), quota(2), patch, delete]);
+        assert_eq!(Pauses::After(1).arrange(step.clone()), (step, Pauses::After(1)));
     }
 }

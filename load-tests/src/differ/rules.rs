@@ -1,6 +1,6 @@
 //! The intended differences: a closed list. All other differences are faults of one of the two controllers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -46,12 +46,14 @@ pub(super) enum Known {
     ReleasedLater,
     EndsBeforeItIsGone,
     CreatesBeforeDeadline,
+    RefusedByQuota,
+    SharesQuota,
     ActsAtOnce,
     Race,
 }
 
 impl Known {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
@@ -61,6 +63,8 @@ impl Known {
         Self::ReleasedLater,
         Self::EndsBeforeItIsGone,
         Self::CreatesBeforeDeadline,
+        Self::RefusedByQuota,
+        Self::SharesQuota,
         Self::ActsAtOnce,
         Self::Race,
     ];
@@ -92,20 +96,26 @@ impl Known {
                  index, is chance under the built-in"
             }
             Self::ReleasedLater => {
-                "a pod that is counted, or ends after its removal, and loses its label is released by a search; the built-in \
-                 does so at once"
+                "a pod that is counted, or is being removed and does not run, and loses its label is released by a search; the \
+                 built-in does so at once"
             }
             Self::EndsBeforeItIsGone => {
-                "a deletion with the policy Orphan takes its pods from a Job before the Job goes: ours sees that no pod is \
-                 left, and ends the Job meanwhile; the built-in looks a second later, when the Job is gone"
+                "a deletion with the policy Orphan or Foreground takes its pods from a Job before the Job goes: ours sees \
+                 that no pod is left, and ends the Job meanwhile; the built-in looks a second later, when the Job is gone"
             }
             Self::CreatesBeforeDeadline => {
                 "ours replaces a pod at once, and the built-in a second later: if the deadline of the Job passes in \
                  between, ours has a pod more that has to end"
             }
+            Self::RefusedByQuota => {
+                "ours replaces a pod at once, when the quota does not know yet that the old one has ended, and is refused \
+                 once more; the built-in creates it a second later"
+            }
+            Self::SharesQuota => "which of several Jobs gets the room that a quota leaves is chance",
             Self::ActsAtOnce => {
                 "the built-in looks at a Job once a second, and takes several acts in at once; ours takes them in as \
-                 they come, and ends as the built-in does when there are pauses between them"
+                 they come, Jobs and pods by watches of their own, and ends as the built-in does when there are pauses \
+                 between them"
             }
             Self::Race => {
                 "the reference differs from itself, or ends as ours did, when the same acts are played again"
@@ -140,11 +150,15 @@ impl Known {
             Self::BackoffSurvivesRestart => {
                 is_wait(difference) && waits_longer(difference) && played.plan.restarts()
             }
-            Self::ReleasedLater => is_of_owners(difference) && difference.healed_after_s.is_some(),
+            // A search in a cluster with many pods pauses for long.
+            Self::ReleasedLater => {
+                let is_held = difference.ours.pods.keys().any(|class| is_stripped(class) && class.tracked);
+                is_of_stripped(difference) && (difference.healed_after_s.is_some() || !is_held)
+            }
             Self::EndsBeforeItIsGone => {
                 difference.is_only(&[Field::Events])
                     && difference.fields.iter().all(|one| {
-                        is_orphaned_last(played, &one.job)
+                        loses_pods_first(played, &one.job)
                             && difference.ours.get(Field::Exists, &one.job).is_none()
                             && without_end(one.ours.as_deref()) == without_end(one.reference.as_deref())
                     })
@@ -156,6 +170,14 @@ impl Known {
                         .iter()
                         .all(|one| creates_before_deadline(played, difference, &one.job))
             }
+            Self::RefusedByQuota => {
+                has_quota(played)
+                    && difference.is_only(&[Field::Events])
+                    && difference.fields.iter().all(|one| {
+                        without_refusals(one.ours.as_deref()) == without_refusals(one.reference.as_deref())
+                    })
+            }
+            Self::SharesQuota => has_quota(played) && shares_quota(difference),
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
                     && without_indexes(&difference.reference) == without_indexes(&difference.ours)
@@ -179,11 +201,39 @@ fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| Class { index: None, ..class.clone() })
 }
 
-/// Whether the last step deletes the Job with the policy `Orphan`.
-fn is_orphaned_last(played: &Played, job: &str) -> bool {
+/// Whether a quota was in force.
+fn has_quota(played: &Played) -> bool {
+    played.plan.acts().any(|what| matches!(what, What::Quota { pods: Some(_) }))
+}
+
+fn is_refusal(event: &str) -> bool {
+    event.contains(" exceeded quota: ")
+}
+
+/// Events without those about refusals by a quota.
+fn without_refusals(events: Option<&str>) -> Vec<&str> {
+    events.unwrap_or_default().split("; ").filter(|event| !event.is_empty() && !is_refusal(event)).collect()
+}
+
+/// Whether more than one Job differs, and both sides have as many active pods, because of a quota.
+fn shares_quota(difference: &Difference) -> bool {
+    let jobs: BTreeSet<&str> = difference.fields.iter().map(|one| &*one.job).collect();
+    let sides = [&difference.reference, &difference.ours];
+    let [reference, ours] =
+        sides.map(|side| -> u32 { jobs.iter().map(|job| side.count(job, Class::is_active)).sum() });
+    let is_refused =
+        |side: &&State| jobs.iter().any(|job| side.get(Field::Events, job).is_some_and(is_refusal));
+    let shares = [Field::Active, Field::Ready, Field::Failed, Field::Pods, Field::Events];
+    jobs.len() > 1 && difference.is_only(&shares) && reference == ours && sides.iter().all(is_refused)
+}
+
+/// Whether the last step deletes the Job with a policy by which its pods leave it before it goes.
+fn loses_pods_first(played: &Played, job: &str) -> bool {
     played.plan.steps.last().is_some_and(|step| {
         step.0.iter().any(|act| match act.what {
-            What::Delete { job: number, propagation: Propagation::Orphan } => job_name(number) == job,
+            What::Delete { job: number, propagation: Propagation::Orphan | Propagation::Foreground } => {
+                job_name(number) == job
+            }
             _ => false,
         })
     })
@@ -203,12 +253,15 @@ fn creates_before_deadline(played: &Played, difference: &Difference, job: &str) 
     !before && ended(reference) && ended(ours) && ours.created(job) > reference.created(job)
 }
 
-/// Numbers of pods by their class. The owner of an ended pod without finalizer and label does not count.
-fn without_owners(state: &State) -> BTreeMap<Class, u32> {
-    counted_as(state, |class| {
-        let is_done = !class.is_active() && !class.tracked && !class.labelled;
-        Class { owned: class.owned && !is_done, ..class.clone() }
-    })
+/// Whether a pod has lost its label, and only a search finds it.
+fn is_stripped(class: &Class) -> bool {
+    let leaves = class.terminating && class.phase != "Running";
+    !class.labelled && !class.is_active() && (!class.tracked || leaves)
+}
+
+/// Numbers of pods by their class, without those that only a search finds.
+fn without_stripped(state: &State) -> BTreeMap<&Class, u32> {
+    state.pods.iter().filter(|(class, _)| !is_stripped(class)).map(|(class, count)| (class, *count)).collect()
 }
 
 fn counted_as(state: &State, what: impl Fn(&Class) -> Class) -> BTreeMap<Class, u32> {
@@ -230,10 +283,10 @@ fn is_wait(difference: &Difference) -> bool {
         && difference.healed_after_s.is_some()
 }
 
-/// Whether all that differs is who owns pods that the Job no longer needs and that have lost their label.
-pub(super) fn is_of_owners(difference: &Difference) -> bool {
+/// Whether only pods differ that have lost their label, and that a search finds.
+pub(super) fn is_of_stripped(difference: &Difference) -> bool {
     difference.is_only(&[Field::Pods])
-        && without_owners(&difference.reference) == without_owners(&difference.ours)
+        && without_stripped(&difference.reference) == without_stripped(&difference.ours)
 }
 
 /// Whether each Job that differs has fewer active pods under ours.
@@ -397,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_pods_are_orphaned_may_end_before_it_is_gone() {
+    fn a_job_that_loses_its_pods_first_may_end_before_it_is_gone() {
         let side = |reasons: &[&str]| {
             let about = json!({"kind": "Job", "name": "j1"});
             let event = |reason: &&str| json!({"involvedObject": about, "type": "Normal", "reason": reason});
@@ -408,6 +461,7 @@ mod tests {
         let (orphan, background) = (Propagation::Orphan, Propagation::Background);
         for (propagation, ours, known) in [
             (orphan, "BackoffLimitExceeded", true),
+            (Propagation::Foreground, "Completed", true),
             (orphan, "SuccessfulDelete", false),
             (background, "BackoffLimitExceeded", false),
         ] {
@@ -420,24 +474,88 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_pod_without_label_may_be_released_later() {
-        let side = |owned: bool, labels: &Value| {
+    fn a_pod_without_label_that_is_counted_or_leaves_may_be_released_later() {
+        let side = |owned: bool, selected: bool, more: &Value| {
             let owners = if owned { json!([{"name": "j1", "controller": true}]) } else { json!([]) };
-            let mut labels = labels.clone();
-            labels["batch.kubernetes.io/job-name"] = "j1".into();
-            let metadata = json!({"labels": labels, "ownerReferences": owners});
-            let pod = json!({"metadata": metadata, "status": {"phase": "Failed"}});
+            let mut labels = json!({"batch.kubernetes.io/job-name": "j1"});
+            if selected {
+                labels["batch.kubernetes.io/controller-uid"] = "u".into();
+            }
+            let mut pod = json!({"metadata": {"labels": labels, "ownerReferences": owners}, "status": {}});
+            if owned {
+                pod["metadata"]["finalizers"] = more["finalizers"].clone();
+            }
+            pod["metadata"]["deletionTimestamp"] = more["deletionTimestamp"].clone();
+            pod["status"]["phase"] = more["phase"].clone();
             let job = json!({"metadata": {"name": "j1", "uid": "u"}, "status": {"failed": 1}});
             let objects = Objects { jobs: vec![job.into()], pods: vec![pod.into()], events: Vec::new() };
             State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
         };
-        let (stripped, selected) = (json!({}), json!({"batch.kubernetes.io/controller-uid": "u"}));
-        for (labels, healed, known) in
-            [(&stripped, Some(9.0), true), (&stripped, None, false), (&selected, Some(9.0), false)]
-        {
-            let sides = [side(false, labels), side(true, labels)];
+        let counted = json!({"phase": "Failed"});
+        let leaving = json!({"phase": "Pending", "deletionTimestamp": "t", "finalizers": ["f"]});
+        let running = json!({"phase": "Running", "deletionTimestamp": "t", "finalizers": ["f"]});
+        let active = json!({"phase": "Pending"});
+        for (pod, selected, healed, known) in [
+            (&counted, false, Some(9.0), true),
+            (&counted, false, None, true),
+            (&counted, true, Some(9.0), false),
+            (&leaving, false, Some(9.0), true),
+            (&leaving, false, None, false),
+            (&running, false, Some(9.0), false),
+            (&active, false, Some(9.0), false),
+        ] {
+            let sides = [side(false, selected, pod), side(true, selected, pod)];
             let played = played(&[], State::default(), sides, healed);
             assert_eq!(Known::explaining(&played) == Some(Known::ReleasedLater), known, "{played:?}");
+        }
+    }
+
+    /// Sides with Jobs, each with this number of running pods and these Events.
+    fn side_with(jobs: &[(&str, usize, &[&str])]) -> State {
+        let mut objects = Objects { jobs: Vec::new(), pods: Vec::new(), events: Vec::new() };
+        for (name, active, messages) in jobs {
+            let job = json!({"metadata": {"name": name, "uid": name}, "status": {"active": active}});
+            objects.jobs.push(job.into());
+            let owners = json!([{"name": name, "controller": true}]);
+            let pod = json!({"metadata": {"ownerReferences": owners}, "status": {"phase": "Running"}});
+            objects.pods.extend(vec![Arc::new(pod); *active]);
+            objects.events.extend(messages.iter().map(|message| {
+                let about = json!({"kind": "Job", "name": name});
+                Arc::new(json!({
+                    "involvedObject": about, "type": "Warning", "reason": "FailedCreate", "message": message,
+                }))
+            }));
+        }
+        State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+    }
+
+    #[test]
+    fn a_quota_explains_refusals_and_who_gets_its_room() {
+        const REFUSED: &str = "pods \"p\" is forbidden: exceeded quota: quota, requested: pods=1, used: pods=4, limited: pods=4";
+        let quota = |pods| vec![Step(vec![Act { after_ms: 0, what: What::Quota { pods } }])];
+        let side = |jobs: [(usize, &[&str]); 2]| {
+            side_with(&[("j1", jobs[0].0, jobs[0].1), ("j2", jobs[1].0, jobs[1].1)])
+        };
+        let (none, refused) = (&[][..], &[REFUSED][..]);
+        for (limit, sides, rule) in [
+            (
+                Some(4),
+                [side([(1, none), (3, none)]), side([(1, refused), (3, none)])],
+                Some(Known::RefusedByQuota),
+            ),
+            (None, [side([(1, none), (3, none)]), side([(1, refused), (3, none)])], None),
+            (Some(4), [side([(1, none), (3, none)]), side([(1, &["another"]), (3, none)])], None),
+            (
+                Some(4),
+                [side([(1, refused), (3, none)]), side([(2, none), (2, refused)])],
+                Some(Known::SharesQuota),
+            ),
+            (Some(4), [side([(1, refused), (3, none)]), side([(2, none), (1, refused)])], None),
+            (Some(4), [side([(1, refused), (3, none)]), side([(2, none), (2, none)])], None),
+        ] {
+            let mut played = played(&[], State::default(), sides, None);
+            played.plan.steps = quota(limit);
+            assert_eq!(Known::explaining(&played), rule, "{played:?}");
         }
     }
 

@@ -30,6 +30,10 @@ const REFUSED: &str = "load-tests.yardmaster.dev/refused";
 const AT_ONCE: usize = 4;
 /// Limit for the hand-over of shards.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a difference may be due to a kill, once all shards have owners again.
+const CATCH_UP: Duration = Duration::from_secs(20);
+/// Time between that and the next kill, in which pairs find out whether they differ.
+const BETWEEN_KILLS: Duration = Duration::from_secs(5);
 /// Most replicas.
 const MOST: usize = 4;
 
@@ -56,6 +60,8 @@ pub(super) struct Yard {
     restarted: watch::Sender<Option<Instant>>,
     /// Time of the last kill of controllers.
     killed: watch::Sender<Option<Instant>>,
+    /// When the effects of that kill are over.
+    calm_from: watch::Sender<Option<Instant>>,
     claims: Claims,
     shards: u32,
     turns: Semaphore,
@@ -104,6 +110,7 @@ impl Yard {
             restart_reference,
             restarted: watch::Sender::default(),
             killed: watch::Sender::default(),
+            calm_from: watch::Sender::default(),
             claims,
             shards: common.shards,
             turns: Semaphore::new(AT_ONCE),
@@ -153,9 +160,15 @@ impl Yard {
         if crew.began.get(&turn).is_some_and(|began| *began >= asked) {
             return Ok(());
         }
+        if turn == Turn::Kill {
+            self.await_next_kill().await;
+        }
         let began = Instant::now();
         self.restarted.send_replace(Some(began));
         self.change_crew(&mut crew.fleet, turn).await?;
+        if turn == Turn::Kill {
+            self.calm_from.send_replace(Some(Instant::now() + CATCH_UP));
+        }
         crew.began.insert(turn, began);
         Ok(())
     }
@@ -164,7 +177,9 @@ impl Yard {
         let running = fleet.len();
         match turn {
             Turn::Kill => {
-                self.killed.send_replace(Some(Instant::now()));
+                let now = Instant::now();
+                self.killed.send_replace(Some(now));
+                self.calm_from.send_replace(Some(now + PATIENCE));
                 if let Some(command) = &self.restart_reference {
                     let done = Command::new("sh").args(["-c", command]).status().await?;
                     ensure!(done.success(), "{command}: {done}");
@@ -194,6 +209,19 @@ impl Yard {
     /// Whether controllers were killed since then, be it for another pair.
     pub(super) fn killed_since(&self, time: Instant) -> bool {
         self.killed.borrow().is_some_and(|killed| killed >= time)
+    }
+
+    /// Waits until the last kill is over for a while.
+    async fn await_next_kill(&self) {
+        let calm_from = *self.calm_from.borrow();
+        if let Some(calm_from) = calm_from {
+            tokio::time::sleep_until((calm_from + BETWEEN_KILLS).into()).await;
+        }
+    }
+
+    /// Whether a difference may be due to a kill, be it for another pair: Jobs without an owner do not change.
+    pub(super) fn is_disturbed(&self) -> bool {
+        self.calm_from.borrow().is_some_and(|calm_from| Instant::now() < calm_from)
     }
 
     /// Whether a kill concerns the reference, too.

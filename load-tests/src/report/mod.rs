@@ -259,6 +259,17 @@ pub(crate) fn per(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (count as f64 / of as f64 * 10_000.0).round() / 10_000.0 }
 }
 
+/// The middle value, or the mean of both middle ones; 0 without any.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match (values.len() % 2, values.get(middle.saturating_sub(1)), values.get(middle)) {
+        (1, _, Some(middle)) => *middle,
+        (0, Some(one), Some(other)) => (one + other) / 2.0,
+        _ => 0.0,
+    }
+}
+
 /// Rounds to three decimal places.
 pub(crate) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0

@@ -1,6 +1,6 @@
 //! The Events of a Job.
 //!
-//! Whoever may create Events chooses how many there are, and how long their texts are. So they are read one by one, and only
+//! Users who create Events choose how many there are, and how long their texts are. So they are read one by one, and only
 //! short forms of the newest stay.
 
 use std::cmp::Reverse;

@@ -213,9 +213,9 @@ mod tests {
         let jobs = again(&job("3,20-21")).unwrap();
         let names: Vec<_> = jobs.iter().map(|job| &*job.begin).collect();
         assert_eq!(names, ["train-3-again-", "train-20-again-", "train-21-again-"]);
-        let job = serde_json::to_value(&jobs[1].job).unwrap();
+        let job = serde_json::to_value(jobs[1].attempt(1)).unwrap();
         let spec = &job["spec"];
-        assert_eq!(job["metadata"]["name"], Value::Null);
+        assert!(job["metadata"]["name"].as_str().unwrap().starts_with("train-20-again-"));
         assert_eq!(job["metadata"]["uid"], Value::Null);
         assert!(job["status"].is_null() && spec["selector"].is_null());
         assert_eq!(spec["template"]["metadata"]["labels"], json!({"app": "train"}));
@@ -305,7 +305,7 @@ mod tests {
             json!({"conditions": [{"type": "Failed", "status": "True"}]});
         let second = retry(&jobs, &job("3,5")).await.unwrap();
         assert!(second[0] != first[0] && second[1] == first[1], "{second:?}");
-        // A Job of somebody else with this name is not ours.
+        // A Job of another author with this name is not ours.
         stored.lock().unwrap().get_mut(&first[1]).unwrap()["metadata"]["annotations"] = json!({});
         assert_ne!(retry(&jobs, &job("5")).await.unwrap()[0], first[1]);
     }

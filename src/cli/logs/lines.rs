@@ -9,7 +9,7 @@ const MAX_LINE: usize = 1 << 20;
 /// How the lines of a log are shown.
 #[derive(Clone, Debug, Default)]
 pub(in crate::cli) struct Decoration {
-    /// What stands before each line. A log without a prefix is shown unchanged, also where its last line has no
+    /// The prefix of each line. A log without a prefix is shown unchanged, also where its last line has no
     /// line feed.
     pub(in crate::cli) prefix: Option<String>,
     /// Whether the time of each line stands before it, behind the prefix.
@@ -37,7 +37,7 @@ impl Position {
     }
 }
 
-/// Takes in a log with time stamps, piece by piece.
+/// Splits a log with time stamps, which comes piece by piece.
 #[derive(Debug)]
 pub(in crate::cli) struct Lines {
     decoration: Decoration,
@@ -73,7 +73,7 @@ impl Lines {
         self.continues = None;
     }
 
-    /// Takes in a piece of the log, and returns what to show.
+    /// Adds a piece of the log, and returns the lines to show.
     pub(in crate::cli) fn take(&mut self, mut piece: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(end) = memchr(b'\n', piece) {

@@ -275,7 +275,7 @@ impl Printer {
         }
     }
 
-    /// What is read of a log; `tail` is meant for those that there are at first.
+    /// The part of a log that is read. `tail` is meant for logs that there are at first.
     fn extent(&self, first: bool) -> Extent {
         Extent {
             follow: self.args.follow,

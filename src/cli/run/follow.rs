@@ -88,7 +88,7 @@ pub(super) async fn follow(
             _ = recording.tick() => {
                 progress.refresh();
                 if let Some(record) = record {
-                    record.update(tracker, progress);
+                    record.update(tracker, progress, |job| pods.whole_logs(job));
                 }
             }
         }

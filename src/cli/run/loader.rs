@@ -318,7 +318,7 @@ struct Placed {
     namespace: Option<String>,
 }
 
-/// What makes one document of the list that `jq -s` prints.
+/// The advice that makes one document of the list that `jq -s` prints.
 const WRAP: &str = r#"wrap it into `{"apiVersion": "v1", "kind": "List", "items": […]}`"#;
 
 /// Whether it is a list with objects in it.

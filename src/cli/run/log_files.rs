@@ -1,6 +1,6 @@
 //! The output of pods in files: one for each index of a Job, or for each pod of one that has none.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::progress::Progress;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
 use crate::cli::pod_view::{ContainerStatus, PodView, RunState, index};
+use crate::job::index_set::IndexSet;
 
 /// A file that gets the output of a container, and of those that run in its place after a failure. It is open only while something is
 /// written, since there may be more than a process can open.
@@ -31,14 +32,27 @@ impl LogSink for LogFile {
     }
 }
 
+/// The files that were begun; `None` for those that could not be. A writer of a file shares its path.
+type Begun = HashMap<PathBuf, Option<Arc<Path>>>;
+
+/// The logs of the indexes of a Job that have succeeded.
+#[derive(Debug, Default)]
+struct SucceededLogs {
+    /// The indexes whose logs are whole.
+    whole: IndexSet,
+    /// The files of the other indexes.
+    open: BTreeMap<u32, Vec<PathBuf>>,
+}
+
 /// The files below a folder.
 pub(super) struct LogFiles {
     folder: PathBuf,
     /// Whether each Job has a folder of its own.
     by_job: bool,
     progress: Progress,
-    /// The files that were begun; `None` for those that could not be. A writer of a file shares its path.
-    begun: HashMap<PathBuf, Option<Arc<Path>>>,
+    begun: Begun,
+    /// By the UIDs of the Jobs.
+    succeeded: HashMap<String, SucceededLogs>,
     followers: Followers<LogFile>,
     /// Why output is missing.
     errors: Vec<io::Error>,
@@ -47,7 +61,8 @@ pub(super) struct LogFiles {
 impl LogFiles {
     pub(super) fn new(client: kube::Client, progress: Progress, folder: PathBuf, by_job: bool) -> Self {
         let followers = Followers::new(client, usize::MAX);
-        Self { folder, by_job, progress, begun: HashMap::new(), followers, errors: Vec::new() }
+        let (begun, succeeded) = (Begun::new(), HashMap::new());
+        Self { folder, by_job, progress, begun, succeeded, followers, errors: Vec::new() }
     }
 
     /// Writes the output of a container of this Job, unless that is or was done. Returns the file, if there is one.
@@ -81,8 +96,28 @@ impl LogFiles {
 
     /// Whether all output of the containers that were followed into this file is there.
     pub(super) fn is_written(&self, path: &Path) -> bool {
-        let begun = self.begun.get(path).and_then(Option::as_ref);
-        begun.is_none_or(|path| Arc::strong_count(path) == 1)
+        is_written(&self.begun, path)
+    }
+
+    /// Records that an index of a Job has succeeded, and the files that its output goes to.
+    pub(super) fn record_success(&mut self, job_uid: &str, index: u32, files: Vec<PathBuf>) {
+        let logs = self.succeeded.entry(job_uid.to_owned()).or_default();
+        if !logs.whole.contains(index) {
+            logs.open.insert(index, files);
+        }
+    }
+
+    /// The indexes of a Job that have succeeded, and whose logs are whole.
+    pub(super) fn whole(&mut self, job_uid: &str) -> IndexSet {
+        let Some(SucceededLogs { whole, open }) = self.succeeded.get_mut(job_uid) else {
+            return IndexSet::new();
+        };
+        let begun = &self.begun;
+        whole.extend(
+            open.extract_if(.., |_, files| files.iter().all(|file| is_written(begun, file)))
+                .map(|(index, _)| index),
+        );
+        whole.clone()
     }
 
     /// Waits until the output of a container has been written; for ever if none is.
@@ -100,6 +135,11 @@ impl LogFiles {
     }
 }
 
+fn is_written(begun: &Begun, path: &Path) -> bool {
+    let begun = begun.get(path).and_then(Option::as_ref);
+    begun.is_none_or(|path| Arc::strong_count(path) == 1)
+}
+
 /// The name of the file of a container.
 fn name(pod: &PodView, container: &str, is_only: bool) -> String {
     // Names of pods and containers are parts of paths: an API server takes no others.
@@ -111,9 +151,47 @@ fn name(pod: &PodView, container: &str, is_only: bool) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use bytes::Bytes;
+    use futures::stream;
     use serde_json::json;
+    use tokio::sync::mpsc;
 
     use super::*;
+    use crate::cli::lists::tests::answering;
+
+    #[tokio::test]
+    async fn a_log_is_whole_once_its_last_line_is_in_the_file() {
+        let (sender, receiver) = mpsc::unbounded_channel::<Bytes>();
+        let log = stream::unfold(receiver, |mut log| async move { Some((log.recv().await?, log)) });
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = LogFiles::new(answering(log), Progress::quiet(), folder.path().to_owned(), false);
+        let pod: PodView = serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "n", "name": "j-7", "uid": "p",
+                "annotations": {"batch.kubernetes.io/job-completion-index": "7"},
+            },
+            "spec": {"restartPolicy": "Never"},
+            "status": {
+                "phase": "Succeeded",
+                "containerStatuses": [{
+                    "name": "main",
+                    "state": {"terminated": {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z"}},
+                }],
+            },
+        }))
+        .unwrap();
+        let container = pod.status.as_ref().unwrap().containers().next().unwrap();
+        let path = files.follow("n/j", &pod, container, true).unwrap();
+        files.record_success("uid", 7, vec![path.clone()]);
+        sender.send("2026-01-01T00:00:00Z begin\n".into()).unwrap();
+        assert_eq!(files.whole("uid"), IndexSet::new());
+        sender.send("2026-01-01T00:00:01Z end\n".into()).unwrap();
+        drop(sender);
+        files.next_end().await;
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "begin\nend\n");
+        assert_eq!(files.whole("uid"), IndexSet::from_iter([7]));
+        assert_eq!(files.whole("other"), IndexSet::new());
+    }
 
     #[test]
     fn a_file_is_named_after_the_index_or_the_pod() {

@@ -257,8 +257,9 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
     let mut tracker = Tracker::new(cluster.is_shared());
     let run =
         Run { args: &args, cluster: &cluster, loaded: &loaded, restored: &restored, progress: &progress };
+    let mut pods = None;
     let outcome = tokio::select! {
-        outcome = run.to_completion(&mut tracker, &mut record) => outcome.map(RunEnd::Ended),
+        outcome = run.to_completion(&mut tracker, &mut pods, &mut record) => outcome.map(RunEnd::Ended),
         () = interrupts.next() => Ok(RunEnd::Interrupted),
         () = elapsed(args.timeout) => Ok(RunEnd::OutOfTime),
     };
@@ -268,8 +269,15 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         progress.conclude(&report::interrupted(&tracker, can_resume));
     }
     if let (Some(record), false) = (&mut record, tracker.jobs.is_empty()) {
-        record.update(&tracker, &progress);
+        let has_ended = matches!(outcome, Ok(RunEnd::Ended(_)));
+        record.update(&tracker, &progress, |job| match &mut pods {
+            // No more output comes, not even that of a pod that was never seen.
+            _ if has_ended => IndexSet::below(u32::MAX),
+            Some(pods) => pods.whole_logs(job),
+            None => IndexSet::new(),
+        });
     }
+    drop(pods);
     if matches!(outcome, Ok(RunEnd::Ended(_)))
         && args.keep
         && let Some(address) = cluster.address()?
@@ -320,6 +328,7 @@ impl Run<'_> {
     async fn to_completion(
         &self,
         tracker: &mut Tracker,
+        pods: &mut Option<PodObserver>,
         record: &mut Option<Record>,
     ) -> Result<ExitCode, Failure> {
         let Self { args, progress, .. } = self;
@@ -327,7 +336,7 @@ impl Run<'_> {
         companion::apply(client, &self.loaded.companions, self.cluster.is_shared()).await?;
         self.create_all(tracker).await?;
         if let Some(record) = record {
-            record.update(tracker, progress);
+            record.update(tracker, progress, |_| IndexSet::new());
         }
         let mode = match (args.logs, tracker.jobs.as_slice()) {
             (LogChoice::None, _) => LogMode::Off,
@@ -337,19 +346,19 @@ impl Run<'_> {
         };
         let (outputs, _spool) = self.outputs(tracker)?;
         let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
-        let mut pods = PodObserver::new(client.clone(), (*progress).clone(), mode, outputs, names);
-        follow(client, tracker, &mut pods, record, progress).await;
-        let mut all_kept = true;
+        let pods = pods.insert(PodObserver::new(client.clone(), (*progress).clone(), mode, outputs, names));
+        follow(client, tracker, pods, record, progress).await;
+        let mut has_all_output = true;
         if mode != LogMode::Off || args.log_dir.is_some() || tracker.verdict() != Verdict::Complete {
             // The watch may not have shown pods that ended just before their Job.
-            catch_up(client, tracker, &mut pods).await?;
-            all_kept = pods.finish().await;
+            catch_up(client, tracker, pods).await?;
+            has_all_output = pods.finish().await;
         }
         for failed in tracker.failed().take(report::EXPLAINED) {
             pods.read_logs(client, failed).await;
         }
 
-        progress.conclude(&report::summary(tracker, &pods, &self.afterwards()));
+        progress.conclude(&report::summary(tracker, pods, &self.afterwards()));
         if let Some(format) = &args.output {
             let text = report::jobs(&tracker.jobs, format)?;
             unless_closed(progress.print(text.as_bytes()))?;
@@ -360,7 +369,7 @@ impl Run<'_> {
                 unless_closed(progress.print(format!("\n{trace}").as_bytes()))?;
             }
         }
-        if !all_kept && tracker.verdict() == Verdict::Complete {
+        if !has_all_output && tracker.verdict() == Verdict::Complete {
             return Ok(Verdict::Held.into());
         }
         Ok(tracker.verdict().into())

@@ -2,7 +2,7 @@
 //! the order of creation.
 //!
 //! The output waits in files, so that it takes no memory. An index has ended when its pod has succeeded, or when its Job says that
-//! it has failed. The Job may say so before the watch of pods has shown the last pod. So the pods of a failed index are
+//! it has failed. The Job may say so before the watch of pods has shown the last pod. So the pods of failed indexes are
 //! listed before their output counts as whole. The same is true for all pods of a Job that has ended.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -19,14 +19,16 @@ use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL};
 
 /// Bytes of a file that are in memory at once.
 const PIECE: usize = 64 << 10;
+/// Most indexes whose pods one list has: their selector is a part of a URL, which proxies cut at 8 KiB.
+const LISTED_AT_ONCE: usize = 500;
 
 /// The output that is not printed yet.
 pub(super) struct Ordered {
     progress: Progress,
     /// The Jobs whose output is not complete, in the order of their manifests.
     turns: VecDeque<Turn>,
-    /// Standard output has no reader any longer.
-    is_closed: bool,
+    /// Why standard output takes no more. The reader may have closed it, as `| head` does. The Jobs run on.
+    refused: Option<io::Error>,
     /// Whether files are removed once they are printed.
     is_temporary: bool,
 }
@@ -64,8 +66,8 @@ pub(super) struct Missing {
     pub(super) namespace: String,
     /// The selector of their labels.
     pub(super) labels: String,
-    /// Pods of this index, or all of the Job.
-    index: Option<u32>,
+    /// Pods of these failed indexes, or all of the Job.
+    indexes: Option<Vec<u32>>,
 }
 
 impl Ordered {
@@ -79,7 +81,7 @@ impl Ordered {
         let none = IndexSet::new();
         let restored = restored.iter().chain(std::iter::repeat(&none));
         let turns = jobs.iter().zip(restored).map(|(job, restored)| Turn::new(job, restored)).collect();
-        Self { progress, turns, is_closed: false, is_temporary }
+        Self { progress, turns, refused: None, is_temporary }
     }
 
     /// Records the newest state of a Job.
@@ -114,19 +116,30 @@ impl Ordered {
         let of_job = format!("{CONTROLLER_UID_LABEL}={}", turn.uid);
         let namespace = turn.namespace.clone();
         if turn.has_ended {
-            return (!turn.is_listed).then_some(Missing { namespace, labels: of_job, index: None });
+            return (!turn.is_listed).then_some(Missing { namespace, labels: of_job, indexes: None });
         }
         let Order::Indexes { next, .. } = turn.order else { return None };
-        let is_over = turn.units.get(&u64::from(next)).is_some_and(|unit| unit.is_over);
-        let labels = format!("{of_job},{COMPLETION_INDEX}={next}");
-        (turn.failed.contains(next) && !is_over).then_some(Missing { namespace, labels, index: Some(next) })
+        let is_over = |index: &u32| turn.units.get(&u64::from(*index)).is_some_and(|unit| unit.is_over);
+        if !turn.failed.contains(next) || is_over(&next) {
+            return None;
+        }
+        // The list has the failed indexes behind this one, too. A list for each would take long if many fail.
+        let later = turn.failed.iter().skip_while(|index| *index < next).filter(|index| !is_over(index));
+        let indexes: Vec<u32> = later.take(LISTED_AT_ONCE).collect();
+        let names: Vec<String> = indexes.iter().map(u32::to_string).collect();
+        let labels = format!("{of_job},{COMPLETION_INDEX} in ({})", names.join(","));
+        Some(Missing { namespace, labels, indexes: Some(indexes) })
     }
 
     /// Records that these pods were listed, and observed.
     pub(super) fn listed(&mut self, missing: &Missing) {
         let Some(turn) = self.turns.front_mut() else { return };
-        match missing.index {
-            Some(index) => turn.units.entry(u64::from(index)).or_default().is_over = true,
+        match &missing.indexes {
+            Some(indexes) => {
+                for index in indexes {
+                    turn.units.entry(u64::from(*index)).or_default().is_over = true;
+                }
+            }
             None => turn.is_listed = true,
         }
     }
@@ -143,13 +156,17 @@ impl Ordered {
     }
 
     /// Prints the rest, which is complete.
-    pub(super) fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// If standard output did not take all.
+    pub(super) fn finish(&mut self) -> io::Result<()> {
         self.turns.iter_mut().for_each(|turn| turn.is_listed = true);
         self.print(|_| true);
+        self.refused.take().map_or(Ok(()), Err)
     }
 
     fn print_file(&mut self, path: &Path) {
-        if !self.is_closed
+        if self.refused.is_none()
             && let Err(error) = copy(path, &self.progress)
         {
             match error {
@@ -157,8 +174,7 @@ impl Ordered {
                 CopyError::Read(error) => {
                     self.progress.note(&format!("--logs=ordered: {}: {error}", path.display()))
                 }
-                // The reader may have closed standard output, as `| head` does. The Jobs run on.
-                CopyError::Print => self.is_closed = true,
+                CopyError::Print(error) => self.refused = Some(error),
             }
         }
         if self.is_temporary {
@@ -264,7 +280,7 @@ impl Turn {
 /// Why a file was not printed.
 enum CopyError {
     Read(io::Error),
-    Print,
+    Print(io::Error),
 }
 
 /// Prints a file, piece by piece.
@@ -274,7 +290,7 @@ fn copy(path: &Path, progress: &Progress) -> Result<(), CopyError> {
     loop {
         match file.read(&mut piece).map_err(CopyError::Read)? {
             0 => return Ok(()),
-            length => progress.print(&piece[..length]).map_err(|_| CopyError::Print)?,
+            length => progress.print(&piece[..length]).map_err(CopyError::Print)?,
         }
     }
 }
@@ -358,18 +374,39 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_of_a_failed_index_are_listed_before_it_is_printed() {
-        let jobs = jobs(&[indexed(2)]);
+    fn the_pods_of_failed_indexes_are_listed_together_before_they_are_printed() {
+        let jobs = jobs(&[indexed(20_000)]);
         let mut screen = Screen::new(&jobs, &[]);
         screen.sees("0", "a", Some(0), "Failed");
-        screen.0.update(&with_status(&jobs[0], json!({"failedIndexes": "0"})));
+        screen.sees("0", "b", Some(1), "Succeeded");
+        screen.0.update(&with_status(&jobs[0], json!({"failedIndexes": "0,2,4"})));
         assert_eq!(screen.prints(|_| true), [""; 0]);
         let missing = screen.0.missing().unwrap();
-        assert_eq!(missing.labels, format!("{CONTROLLER_UID_LABEL}=0,{COMPLETION_INDEX}=0"));
+        assert_eq!(missing.labels, format!("{CONTROLLER_UID_LABEL}=0,{COMPLETION_INDEX} in (0,2,4)"));
         screen.sees("0", "again", Some(0), "Failed");
+        screen.sees("0", "c", Some(2), "Failed");
         screen.0.listed(&missing);
         assert_eq!(screen.0.missing(), None);
-        assert_eq!(screen.prints(|_| true), ["a", "again"]);
+        assert_eq!(screen.prints(|_| true), ["a", "again", "b", "c"]);
+        // Index 4 was listed already; 3 has failed since.
+        screen.0.update(&with_status(&jobs[0], json!({"failedIndexes": "0,2-4"})));
+        let missing = screen.0.missing().unwrap();
+        assert_eq!(missing.indexes.as_deref(), Some(&[3][..]));
+    }
+
+    #[test]
+    fn the_pods_of_very_many_failed_indexes_need_few_lists() {
+        let jobs = jobs(&[indexed(20_000)]);
+        let mut screen = Screen::new(&jobs, &[]);
+        screen.0.update(&with_status(&jobs[0], json!({"failedIndexes": "0-19998"})));
+        let mut lists = 0;
+        while let Some(missing) = screen.0.missing() {
+            assert!(missing.labels.len() < 4096);
+            screen.0.listed(&missing);
+            screen.prints(|_| true);
+            lists += 1;
+        }
+        assert_eq!(lists, 40);
     }
 
     #[test]
@@ -388,7 +425,7 @@ mod tests {
         let complete = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         screen.0.update(&with_status(&jobs[0], complete.clone()));
         let missing = screen.0.missing().unwrap();
-        assert_eq!(missing.index, None);
+        assert_eq!(missing.indexes, None);
         screen.0.listed(&missing);
         // The indexes before 2 had succeeded in an earlier run.
         assert_eq!(screen.prints(|_| true), ["c"]);

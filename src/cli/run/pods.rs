@@ -8,11 +8,13 @@ use super::ordered::{Missing, Ordered};
 use super::progress::Progress;
 use super::tail::Tails;
 use super::tracker::Tracked;
+use crate::cli::console::unless_closed;
 use crate::cli::failures::Failures;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink, prefix};
 use crate::cli::pod_cause::{Cause, causes};
-use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid};
+use crate::cli::pod_view::{ContainerStatus, PodView, controller_uid, index};
 use crate::cli::untrusted::Untrusted;
+use crate::job::index_set::IndexSet;
 use crate::telemetry::printable::OneLine;
 
 /// How the output of pods is shown.
@@ -108,19 +110,28 @@ impl PodObserver {
         }
     }
 
-    /// Waits until all output has been shown. Returns whether all that goes into files is there.
+    /// Waits until all output has been shown. Returns whether all of it is where it should be. If standard output was
+    /// closed by its reader, the rest of the output is not missing.
     pub(super) async fn finish(&mut self) -> bool {
         self.tails.finish().await;
-        // The reader may have closed standard output, as `| head` does. The Jobs run on.
-        let _shown = self.followers.finish().await;
+        let mut shown = self.followers.finish().await;
         let all_kept = match &mut self.outputs.files {
             Some(files) => files.finish().await,
             None => true,
         };
         if let Some(ordered) = &mut self.outputs.ordered {
-            ordered.finish();
+            shown = ordered.finish();
+        }
+        if let Err(error) = unless_closed(shown) {
+            self.progress.note(&format!("cannot write output to standard output: {error}"));
+            return false;
         }
         all_kept
+    }
+
+    /// The indexes of a Job that have succeeded, and whose output is in its files as a whole.
+    pub(super) fn whole_logs(&mut self, job_uid: &str) -> IndexSet {
+        self.outputs.files.as_mut().map(|files| files.whole(job_uid)).unwrap_or_default()
     }
 
     /// Records that a pod is gone.
@@ -163,7 +174,12 @@ impl PodObserver {
         let Outputs { files: Some(files), ordered } = &mut self.outputs else { return };
         let containers = || pod.status.iter().flat_map(|status| status.containers());
         let is_only = containers().count() == 1;
-        let paths = containers().filter_map(|container| files.follow(job, pod, container, is_only)).collect();
+        let paths: Vec<_> =
+            containers().filter_map(|container| files.follow(job, pod, container, is_only)).collect();
+        let has_succeeded = pod.status.as_ref().is_some_and(|status| status.phase == "Succeeded");
+        if let Some(index) = index(pod).filter(|_| has_succeeded) {
+            files.record_success(uid, index, paths.clone());
+        }
         if let Some(ordered) = ordered {
             ordered.observe(uid, pod, paths);
         }

@@ -125,6 +125,8 @@ fn read(path: &Path) -> io::Result<Option<Results>> {
 pub(super) struct Record {
     folder: PathBuf,
     results: Results,
+    /// The indexes of each Job that had succeeded before the run.
+    restored: Vec<IndexSet>,
     /// Whether the run goes on from the file. Otherwise, an earlier file is kept under another name.
     resumes: bool,
     /// Whether the file has these results.
@@ -140,16 +142,25 @@ impl Record {
             name: name(manifest).to_owned(),
             succeeded: restored.get(number).map(IndexSet::to_string).unwrap_or_default(),
         });
-        let results = Results { jobs: jobs.collect() };
-        Self { folder, results, resumes, is_written: false, is_noted: false }
+        let (results, restored) = (Results { jobs: jobs.collect() }, restored.to_vec());
+        Self { folder, results, restored, resumes, is_written: false, is_noted: false }
     }
 
-    /// Writes what the Jobs have reached, if it is new.
-    pub(super) fn update(&mut self, tracker: &Tracker, progress: &Progress) {
-        for (result, tracked) in self.results.jobs.iter_mut().zip(&tracker.jobs) {
-            let succeeded = succeeded(&tracked.job);
+    /// Writes what the Jobs have reached, if it is new. `whole_logs` has the indexes of a Job, by its UID, whose logs are whole.
+    /// The others do not count yet: a run that goes on from here would not complete their logs.
+    pub(super) fn update(
+        &mut self,
+        tracker: &Tracker,
+        progress: &Progress,
+        mut whole_logs: impl FnMut(&str) -> IndexSet,
+    ) {
+        let jobs = self.results.jobs.iter_mut().zip(&self.restored);
+        for ((result, restored), tracked) in jobs.zip(&tracker.jobs) {
+            let mut recordable = whole_logs(&tracked.uid);
+            recordable.insert_all(restored);
+            let succeeded = succeeded(&tracked.job).intersection(&recordable).to_string();
             self.is_written &= result.succeeded == succeeded;
-            succeeded.clone_into(&mut result.succeeded);
+            result.succeeded = succeeded;
         }
         if self.is_written {
             return;
@@ -181,8 +192,9 @@ impl Record {
 }
 
 /// The indexes of a Job that have succeeded.
-fn succeeded(job: &Value) -> &str {
-    job["status"]["completedIndexes"].as_str().unwrap_or_default()
+fn succeeded(job: &Value) -> IndexSet {
+    let text = job["status"]["completedIndexes"].as_str().unwrap_or_default();
+    IndexSet::parse_lenient(text, u32::MAX)
 }
 
 #[cfg(test)]
@@ -197,6 +209,28 @@ mod tests {
         Manifest { job: json!({"metadata": metadata, "spec": spec}), namespace: "n".into() }
     }
 
+    fn all() -> IndexSet {
+        IndexSet::below(u32::MAX)
+    }
+
+    #[test]
+    fn an_index_is_recorded_once_its_log_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let jobs = [manifest(json!({"name": "a"}), 10)];
+        let mut tracker = Tracker::new(false);
+        tracker.add(json!({"metadata": {"uid": "1"}, "status": {"completedIndexes": "0-4"}}));
+        // Index 0 had succeeded in an earlier run; its log is there.
+        let mut record = Record::new(folder.path().to_owned(), &jobs, &[IndexSet::below(1)], true);
+        for (whole, expected) in [(&[][..], "0"), (&[2, 3, 9], "0,2,3"), (&[1, 2, 3, 4, 9], "0-4")] {
+            record.update(&tracker, &Progress::quiet(), |job| {
+                assert_eq!(job, "1");
+                whole.iter().copied().collect()
+            });
+            let expected = IndexSet::parse_strict(expected).unwrap();
+            assert_eq!(restore(folder.path(), &jobs).unwrap(), [expected]);
+        }
+    }
+
     #[test]
     fn a_run_goes_on_from_what_was_recorded() {
         let folder = tempfile::tempdir().unwrap();
@@ -206,7 +240,7 @@ mod tests {
         tracker.add(json!({"metadata": {"uid": "1"}, "status": {"completedIndexes": "0,3-5"}}));
         let restored = [IndexSet::new(), IndexSet::below(2)];
         let mut record = Record::new(folder.path().to_owned(), &jobs, &restored, false);
-        record.update(&tracker, &Progress::new());
+        record.update(&tracker, &Progress::new(), |_| all());
         let indexes = |text| IndexSet::parse_strict(text).unwrap();
         assert_eq!(restore(folder.path(), &jobs).unwrap(), [indexes("0,3-5"), indexes("0,1")]);
 
@@ -232,7 +266,11 @@ mod tests {
             let mut tracker = Tracker::new(false);
             tracker.add(json!({"metadata": {"uid": "1"}, "status": status}));
             let none = [IndexSet::new()];
-            Record::new(folder.path().to_owned(), &jobs, &none, resumes).update(&tracker, &Progress::new());
+            Record::new(folder.path().to_owned(), &jobs, &none, resumes).update(
+                &tracker,
+                &Progress::new(),
+                |_| all(),
+            );
         };
         write(json!({}), false);
         assert_eq!(restore(folder.path(), &jobs).unwrap(), [IndexSet::new()]);

@@ -113,7 +113,7 @@ impl TargetCluster {
         format!("{}: no trace\n", job.key())
     }
 
-    /// Whether others may resume a suspended Job here, as a queue does. Nobody else uses an embedded cluster.
+    /// Whether others may resume a suspended Job here, as a queue does. An embedded cluster has no other users.
     pub(super) fn is_shared(&self) -> bool {
         #[cfg(feature = "embedded")]
         return self.embedded.is_none();

@@ -58,7 +58,7 @@ impl From<&Wait> for Waiting {
     }
 }
 
-/// What the wait of a Job follows from.
+/// The source of a Job's wait.
 enum Of {
     /// The Job itself.
     Job(Option<Waiting>),
@@ -110,7 +110,7 @@ impl Inquiry {
         }
     }
 
-    /// What the Job's pods and Events say.
+    /// The wait that the Job's pods and Events show.
     async fn ask(&self, mut state: Box<JobState>, finalizer: &str) -> anyhow::Result<Option<Waiting>> {
         let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
         for pod in pods {
@@ -126,7 +126,7 @@ impl Inquiry {
         }
     }
 
-    /// What the Job itself says, without a request.
+    /// The wait that the Job itself shows, without a request.
     fn begin(&self, job: &batch::Job) -> anyhow::Result<Of> {
         let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
         let Ok(read) = &observed.job else { return Ok(Of::Job(None)) };

@@ -4,6 +4,7 @@
 //! The controller looks at a CronJob whenever the CronJob or one of its Jobs changes, and when the next Job
 //! is due. Each look reads the store, so its objects are never stale.
 
+mod jobs;
 mod starts;
 mod sync;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::time::Duration;
 use backon::ExponentialBackoff;
 use jiff::{SignedDuration, Timestamp};
 
+use self::jobs::DecodedJobs;
 use super::events::Events;
 use super::feed::{Feed, TableEvent};
 use crate::object::{self, Key, Object};
@@ -82,12 +84,15 @@ struct Memory {
     passed_over: HashMap<Uid, Timestamp>,
     /// The time at which a CronJob got another schedule. Earlier times of the new schedule are not missed.
     rescheduled: HashMap<Uid, Timestamp>,
+    /// The Jobs of each CronJob.
+    jobs: HashMap<Uid, DecodedJobs>,
 }
 
 impl Controller {
     fn of(server: Arc<Server>) -> Self {
         let events = Events::of(COMPONENT);
-        let memory = Memory { events, passed_over: HashMap::new(), rescheduled: HashMap::new() };
+        let (passed_over, rescheduled) = (HashMap::new(), HashMap::new());
+        let memory = Memory { events, passed_over, rescheduled, jobs: HashMap::new() };
         Self { server, keys: HashMap::new(), due: HashMap::new(), retries: HashMap::new(), memory }
     }
 
@@ -146,6 +151,7 @@ impl Controller {
     fn forget(&mut self, uid: &str) {
         self.memory.passed_over.remove(uid);
         self.memory.rescheduled.remove(uid);
+        self.memory.jobs.remove(uid);
         if let Some(key) = self.keys.remove(uid) {
             self.due.remove(&key);
             self.retries.remove(&key);

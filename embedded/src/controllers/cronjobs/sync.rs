@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, Job};
+use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use yardmaster_manifest::job_of_template;
 
+use super::jobs::{COMPLETE, ControlledJob, DecodedJobs, FAILED, reference};
 use super::starts::{Starts, is_too_late};
 use super::{CRON_JOBS, JOBS, Memory};
 use crate::controllers::MANAGER;
@@ -23,8 +24,6 @@ use crate::verbs::{Writer, create, delete, update};
 
 /// The annotation of a Job with the time for which it was created.
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
-const COMPLETE: &str = "Complete";
-const FAILED: &str = "Failed";
 
 /// Why a look has to be repeated.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +65,12 @@ pub(super) fn look(server: &Server, key: &str, memory: &mut Memory) -> Result<Op
         status,
         now: server.now(),
     };
-    let jobs = look.jobs(&stored)?;
+    let uid = &stored.header.uid;
+    let mut jobs = look.memory.jobs.remove(uid).unwrap_or_default();
+    look.find_jobs(uid, &mut jobs)?;
     look.delete_oldest(&jobs);
     look.account(&jobs);
+    look.memory.jobs.insert(uid.clone(), jobs);
     let metadata = cron_job.metadata;
     let is_deleting = metadata.deletion_timestamp.is_some();
     let created = metadata.creation_timestamp.map(|Time(time)| time);
@@ -109,16 +111,17 @@ impl Look<'_> {
         self.memory.events.record(self.server, &self.about, kind, reason, message);
     }
 
-    /// The Jobs that this CronJob controls.
-    fn jobs(&self, cron_job: &Object) -> Result<Vec<ControlledJob>, LookError> {
+    /// Brings the Jobs that this CronJob controls up to date.
+    fn find_jobs(&self, uid: &str, jobs: &mut DecodedJobs) -> Result<(), LookError> {
         let prefix = format!("{}/", self.namespace());
-        let uid = &cron_job.header.uid;
-        let is_owned = |job: &Object| job.header.owners.iter().any(|owner| owner.uid == *uid);
-        let Ok(page) = self.server.table(self.jobs_kind).page(&prefix, None, None, None, is_owned) else {
-            return Ok(Vec::new());
-        };
-        let owned = page.items.iter().map(|job| job.decode(self.jobs_kind));
-        owned.filter(|job| self.controls(job)).map(ControlledJob::of).collect()
+        let is_owned = |job: &Object| job.header.owners.iter().any(|owner| *owner.uid == *uid);
+        let page = self.server.table(self.jobs_kind).page(&prefix, None, None, None, is_owned);
+        let owned = page.map(|page| page.items).unwrap_or_default();
+        jobs.update(owned, |job| {
+            let job = job.decode(self.jobs_kind);
+            if self.controls(&job) { ControlledJob::of(job).map(Some) } else { Ok(None) }
+        })?;
+        Ok(())
     }
 
     fn controls(&self, job: &Value) -> bool {
@@ -127,7 +130,7 @@ impl Look<'_> {
     }
 
     /// Deletes the oldest of the Jobs that have ended, beyond the limits of the history.
-    fn delete_oldest(&mut self, jobs: &[ControlledJob]) {
+    fn delete_oldest(&mut self, jobs: &DecodedJobs) {
         let limits = [
             (COMPLETE, self.spec.successful_jobs_history_limit),
             (FAILED, self.spec.failed_jobs_history_limit),
@@ -135,7 +138,7 @@ impl Look<'_> {
         for (end, limit) in limits {
             let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else { continue };
             let mut ended: Vec<_> =
-                jobs.iter().filter(|job| !job.is_deleting && job.end == Some(end)).collect();
+                jobs.controlled().filter(|job| !job.is_deleting && job.end == Some(end)).collect();
             ended.sort_by(|one, other| one.age().cmp(&other.age()));
             for job in ended.iter().take(ended.len().saturating_sub(limit)) {
                 // If the deletion fails, an event reports it.
@@ -167,8 +170,8 @@ impl Look<'_> {
     }
 
     /// Records in the status which Jobs are active, and when one has succeeded.
-    fn account(&mut self, jobs: &[ControlledJob]) {
-        for job in jobs {
+    fn account(&mut self, jobs: &DecodedJobs) {
+        for job in jobs.controlled() {
             let is_active = self.active().iter().any(|one| one.uid == job.reference.uid);
             match job.end {
                 None if !is_active => {
@@ -191,7 +194,7 @@ impl Look<'_> {
             }
         }
         for gone in self.active().to_vec() {
-            if !jobs.iter().any(|job| job.reference.uid == gone.uid) {
+            if !jobs.controlled().any(|job| job.reference.uid == gone.uid) {
                 let name = gone.name.as_deref().unwrap_or_default();
                 self.record(Normal, "MissingJob", format!("Active job went missing: {name}"));
                 self.remove_active(gone.uid.as_deref());
@@ -370,56 +373,6 @@ impl Look<'_> {
                 Ok(new)
             });
         written.map(drop).map_err(LookError::from)
-    }
-}
-
-/// A Job, as far as its CronJob is concerned.
-struct ControlledJob {
-    reference: ObjectReference,
-    is_deleting: bool,
-    /// The condition with which it has ended.
-    end: Option<&'static str>,
-    start: Option<Time>,
-    completion: Option<Time>,
-}
-
-impl ControlledJob {
-    fn of(job: Value) -> Result<Self, LookError> {
-        let reference = reference("Job", &job);
-        let job: Job = serde_json::from_value(job)?;
-        let status = job.status.unwrap_or_default();
-        let conditions = status.conditions.unwrap_or_default();
-        let has_ended = |end: &&str| conditions.iter().any(|one| one.type_ == **end && one.status == "True");
-        Ok(Self {
-            reference,
-            is_deleting: job.metadata.deletion_timestamp.is_some(),
-            end: [COMPLETE, FAILED].into_iter().find(has_ended),
-            start: status.start_time,
-            completion: status.completion_time,
-        })
-    }
-
-    fn name(&self) -> &str {
-        self.reference.name.as_deref().unwrap_or_default()
-    }
-
-    /// The order from old to new. A Job that never started comes last.
-    fn age(&self) -> (bool, Option<&Time>, &str) {
-        (self.start.is_none(), self.start.as_ref(), self.name())
-    }
-}
-
-/// A reference to an object of `batch/v1`.
-fn reference(kind: &str, object: &Value) -> ObjectReference {
-    let text = |field: &str| Some(meta(object, field).to_owned());
-    ObjectReference {
-        api_version: Some("batch/v1".to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace: text("namespace"),
-        name: text("name"),
-        uid: text("uid"),
-        resource_version: text("resourceVersion"),
-        field_path: None,
     }
 }
 

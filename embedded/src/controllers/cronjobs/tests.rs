@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::*;
+use crate::controllers::event_expiry;
 use crate::controllers::tests::POISON;
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::rules::Subresource;
@@ -48,6 +49,7 @@ impl World {
         verbs::bootstrap(&server).unwrap();
         let world = Self { server: Arc::new(server), clock };
         tokio::spawn(run(Arc::clone(&world.server)));
+        tokio::spawn(event_expiry::run(Arc::clone(&world.server)));
         world
     }
 
@@ -320,6 +322,23 @@ async fn too_many_misses_are_told() {
     assert_eq!((world.jobs(), world.told("TooManyMissedTimes").len()), (vec![101], 1));
     world.at("103m").await;
     assert_eq!(world.told("TooManyMissedTimes").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_expire_an_hour_after_they_were_last_counted() {
+    let world = World::start();
+    // The Job of minute 10 runs on, which each hour's Event says once more.
+    world.cron_job("hourly", "10 * * * *", json!({"concurrencyPolicy": "Forbid"}));
+    world.at("1h9m").await;
+    assert_eq!((world.told("SuccessfulCreate").len(), world.events().len()), (1, 1));
+    world.at("1h12m").await;
+    assert_eq!((world.told("SuccessfulCreate").len(), world.told("JobAlreadyActive").len()), (0, 1));
+    world.at("2h15m").await;
+    let told = world.told("JobAlreadyActive");
+    assert_eq!((told.len(), told[0].1), (1, 2), "{told:?}");
+    world.set("hourly", "suspend", &json!(true));
+    world.at("3h12m").await;
+    assert!(world.events().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

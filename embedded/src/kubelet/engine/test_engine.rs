@@ -42,7 +42,7 @@ pub(super) fn reply(status: &str, body: &str) -> String {
 }
 
 /// The line of a request, once all of it was read.
-async fn request(connection: &mut UnixStream) -> String {
+pub(super) async fn request(connection: &mut UnixStream) -> String {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {
         read.push(connection.read_u8().await.unwrap());

@@ -4,8 +4,9 @@ use std::io;
 use std::path::PathBuf;
 
 use bollard::models::ContainerCreateBody;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use tokio_util::io::{StreamReader, SyncIoBridge};
+use tokio_util::sync::CancellationToken;
 
 use super::super::environment::Variables;
 use super::super::pod::PodKey;
@@ -25,7 +26,8 @@ impl Engine {
         if self.0.is_podman() { !is_part } else { of_docker }
     }
 
-    /// Writes the files of an image into a folder.
+    /// Writes the files of an image into a folder. If the future is dropped, as when the pod or the kubelet stops, writing
+    /// ends soon.
     ///
     /// # Errors
     /// If that fails, which may pass.
@@ -55,7 +57,10 @@ impl Engine {
             variables: Variables::new(),
         };
         let container = self.create(&recipe).await.map_err(|error| failed(said(&error)))?;
-        let files = self.0.docker.export_container(container.id());
+        // The thread that writes cannot be ended. So its archive ends with this future.
+        let dropped = CancellationToken::new();
+        let _guard = dropped.clone().drop_guard();
+        let files = self.0.docker.export_container(container.id()).take_until(dropped.cancelled_owned());
         let files = StreamReader::new(files.map_err(|error| io::Error::other(said(&error))));
         let mut files = SyncIoBridge::new(Box::pin(files));
         let unpacked = tokio::task::spawn_blocking(move || {
@@ -66,5 +71,73 @@ impl Engine {
         let unpacked = unpacked.await.unwrap_or_else(|panic| Err(panic.into()));
         container.remove().await;
         unpacked.map_err(|error| failed(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::super::test_engine::{at, reply, request};
+    use super::*;
+
+    /// An empty file of an archive.
+    fn entry(name: &str) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_uid(rustix::process::geteuid().as_raw().into());
+        header.set_gid(rustix::process::getegid().as_raw().into());
+        header.set_mode(0o600);
+        header.set_size(0);
+        let mut archive = tar::Builder::new(Vec::new());
+        archive.append_data(&mut header, name, io::empty()).unwrap();
+        archive.get_ref().clone()
+    }
+
+    /// Answers one request as an engine whose container has files without end.
+    async fn answer(mut connection: UnixStream) -> io::Result<()> {
+        if !request(&mut connection).await.contains("/export") {
+            return connection
+                .write_all(reply("201 Created", r#"{"Id":"c","Warnings":[]}"#).as_bytes())
+                .await;
+        }
+        connection.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n").await?;
+        for number in 0.. {
+            connection.write_all(&entry(&format!("{number}"))).await?;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn unpacking_ends_with_the_pod_that_needs_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (socket, files) = (folder.path().join("engine"), folder.path().join("files"));
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(async move {
+            loop {
+                tokio::spawn(answer(listener.accept().await.unwrap().0));
+            }
+        });
+        std::fs::create_dir(&files).unwrap();
+        let count = || std::fs::read_dir(&files).unwrap().count();
+        let pod = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let (engine, image) = (at(&socket), LocalImage::default());
+        let has_begun = async {
+            while count() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            ended = engine.unpack(&image, &pod, "v", files.clone()) => panic!("{ended:?}"),
+            () = has_begun => {}
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let written = count();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(count(), written);
     }
 }

@@ -26,6 +26,13 @@ pub(super) struct Plan {
 #[serde(transparent)]
 pub(super) struct Step(pub(super) Vec<Act>);
 
+impl What {
+    /// Whether it concerns a Job itself.
+    pub(super) fn is_on_job(&self) -> bool {
+        matches!(self, Self::Create { .. } | Self::Patch { .. } | Self::Delete { .. })
+    }
+}
+
 impl Step {
     /// The same step with an act for each pod.
     pub(super) fn singly(&self) -> Self {
