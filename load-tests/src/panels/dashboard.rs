@@ -109,8 +109,8 @@ impl Dashboard {
         Ok(serde_json::from_str(text)?)
     }
 
-    /// A query without Grafana's variables. The variables of the dashboard have any value. Rates are over four scrapes, which
-    /// is the least that Grafana takes.
+    /// A query without Grafana's variables. The variables of the dashboard stand for all values. Rates are over four
+    /// scrapes, which is the least that Grafana takes.
     pub(super) fn resolved(&self, expr: &str, every: Duration) -> String {
         let over = format!("{}ms", 4 * every.as_millis());
         let expr = expr.replace("$__rate_interval", &over);
@@ -191,7 +191,7 @@ mod tests {
         let query: PanelQuery =
             serde_json::from_str(r#"{"expr": "a", "legendFormat": "{{verb}} {{resource}}"}"#).unwrap();
         let labels = [("resource", "pods"), ("verb", "list")];
-        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let labels: SeriesLabels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         assert_eq!(query.name_of(&labels), "list pods");
         let plain = PanelQuery { legend_format: String::new(), ..query };
         assert_eq!(plain.name_of(&labels), "resource=pods, verb=list");

@@ -60,3 +60,52 @@ impl MetricsPage {
         Ok(self.client.request_text(Request::get(&self.path).body(Vec::new())?).await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The address of a server that answers every request with this text.
+    fn serve(text: &'static str) -> Uri {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let head: Vec<String> = BufReader::new(&stream)
+                    .lines()
+                    .map_while(Result::ok)
+                    .take_while(|line| !line.is_empty())
+                    .collect();
+                assert_eq!(head[0], "GET /metrics HTTP/1.1");
+                let length = text.len();
+                let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length:";
+                write!(stream, "{answer} {length}\r\n\r\n{text}").unwrap();
+            }
+        });
+        format!("http://{address}").parse().unwrap()
+    }
+
+    /// An address on which no process listens.
+    fn dead() -> Uri {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        format!("http://{address}/metrics").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_address_that_answers_is_in_each_scrape() {
+        let (one, two, dead) = (serve("# TYPE a gauge\na 1\n"), serve("a{x=\"1\"} 2\n"), dead());
+        let every = Duration::from_millis(200);
+        let text = record(&[one.clone(), two.clone(), dead.clone()], every * 2, every).await.unwrap();
+        let of = |address: &Uri| text.matches(address.authority().unwrap().as_str()).count();
+        assert_eq!((of(&one), of(&two), of(&dead)), (3, 3, 0), "{text}");
+        let recording = recording::Recording::parse(&text).unwrap();
+        assert_eq!((recording.scrapes, recording.every), (3, every));
+        assert!(text.ends_with(recording::END) && !text.contains("TYPE"), "{text}");
+        assert!(record(&[dead], every, every).await.is_err(), "nothing was recorded");
+    }
+}

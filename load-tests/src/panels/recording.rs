@@ -76,7 +76,7 @@ impl<'a> Recording<'a> {
     pub(super) fn series(&self) -> impl Iterator<Item = (&'a str, String)> {
         self.series.iter().map(|(series, values)| {
             // A series that a scrape lacks has ended for Prometheus, and is not carried on for five minutes.
-            let value = |number| values.get(&number).copied().unwrap_or("stale");
+            let value = |number: usize| values.get(&number).copied().unwrap_or("stale");
             (*series, (0..self.scrapes).map(value).collect::<Vec<_>>().join(" "))
         })
     }

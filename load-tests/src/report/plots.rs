@@ -13,6 +13,10 @@ const THOUSANDS_FROM: f64 = 10_000.0;
 const SPACE: f64 = 1.28;
 /// Height of the name of a line, in pixels.
 const NAME_HEIGHT: i32 = 18;
+/// Height of what is above the plot, in pixels.
+const CAPTION_HEIGHT: u32 = 36;
+/// Height of a label of the y axis with the space around it, in pixels.
+const LABEL_HEIGHT: u32 = 20;
 /// Height of what is below the plot, in pixels.
 const AXIS_HEIGHT: i32 = 50;
 /// Text and axes: readable on white and on dark pages. Plots have no background of their own.
@@ -48,6 +52,12 @@ pub(crate) struct Canvas {
 impl Canvas {
     /// Plots of reports.
     const REPORT: Self = Self { size: (860, 320), has_names: true };
+
+    /// The most labels of the y axis that do not cover each other.
+    fn y_labels(self) -> usize {
+        let axis = self.size.1.saturating_sub(CAPTION_HEIGHT + AXIS_HEIGHT.unsigned_abs());
+        (axis / LABEL_HEIGHT).clamp(2, 11) as usize
+    }
 }
 
 /// The colour of the line with this number. The first seven are distinct for people with any colour vision.
@@ -219,7 +229,8 @@ impl Plot<'_> {
                 .light_line_style(TRANSPARENT)
                 .label_style(text.clone())
                 .x_label_formatter(x_label)
-                .y_label_formatter(y_label);
+                .y_label_formatter(y_label)
+                .y_labels(canvas.y_labels());
             mesh.draw().map_err(|error| failed(&error))?;
             let mut names = Vec::new();
             for (number, line) in self.lines.iter().enumerate() {
@@ -344,6 +355,12 @@ mod tests {
         assert_eq!(runs([1.0, 2.0, 3.0, 4.0, 5.0]), (1, 0));
         assert_eq!(runs([1.0, 2.0, f64::NAN, 4.0, 5.0]), (2, 0));
         assert_eq!(runs([1.0, f64::NAN, f64::NAN, 4.0, 5.0]).1, 1, "a point alone is a dot");
+    }
+
+    #[test]
+    fn low_plots_have_fewer_labels() {
+        let labels = |height| Canvas { size: (400, height), has_names: false }.y_labels();
+        assert_eq!([320, 290, 170, 20].map(labels), [11, 10, 4, 2]);
     }
 
     #[test]
