@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::class::Class;
 use super::pair::Played;
-use super::plan::{Change, End, Pick, Propagation, What, job_name};
+use super::plan::{Change, End, Pick, Propagation, Step, What, job_name};
 use super::state::{Difference, Differing, Field, State};
 
 /// Reasons of Events about the end of a Job.
@@ -46,6 +46,8 @@ pub(super) enum Known {
     ReleasedLater,
     EndsBeforeItIsGone,
     CreatesBeforeDeadline,
+    CreatesInBetween,
+    CreatesBeforeFailure,
     RefusedByQuota,
     SharesQuota,
     ActsAtOnce,
@@ -53,7 +55,7 @@ pub(super) enum Known {
 }
 
 impl Known {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
@@ -63,6 +65,8 @@ impl Known {
         Self::ReleasedLater,
         Self::EndsBeforeItIsGone,
         Self::CreatesBeforeDeadline,
+        Self::CreatesInBetween,
+        Self::CreatesBeforeFailure,
         Self::RefusedByQuota,
         Self::SharesQuota,
         Self::ActsAtOnce,
@@ -106,6 +110,14 @@ impl Known {
             Self::CreatesBeforeDeadline => {
                 "ours replaces a pod at once, and the built-in a second later: if the deadline of the Job passes in \
                  between, ours has a pod more that has to end"
+            }
+            Self::CreatesInBetween => {
+                "ours creates a pod at once, and an act of the same step makes it needless; the built-in creates none, since \
+                 it looks a second later"
+            }
+            Self::CreatesBeforeFailure => {
+                "ours creates a pod at once, before another pod fails in the same step; the built-in sees the failure, too, \
+                 and waits for the back-off"
             }
             Self::RefusedByQuota => {
                 "ours replaces a pod at once, when the quota does not know yet that the old one has ended, and is refused \
@@ -170,6 +182,19 @@ impl Known {
                         .iter()
                         .all(|one| creates_before_deadline(played, difference, &one.job))
             }
+            Self::CreatesInBetween => {
+                acts_together(played)
+                    && difference.is_only(&[Field::Terminating, Field::Pods, Field::Events])
+                    && creates_more(difference)
+                    && without_terminating(&difference.reference) == without_terminating(&difference.ours)
+            }
+            Self::CreatesBeforeFailure => {
+                let has_failure = |step: &Step| step.0.iter().any(|act| act.what.changes_pods(fails));
+                acts_together(played)
+                    && played.plan.steps.last().is_some_and(has_failure)
+                    && is_wait(difference)
+                    && creates_more(difference)
+            }
             Self::RefusedByQuota => {
                 has_quota(played)
                     && difference.is_only(&[Field::Events])
@@ -199,6 +224,24 @@ fn disowns_terminating(played: &Played, job: &str) -> bool {
 /// Numbers of pods by their class without the index.
 fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
     counted_as(state, |class| Class { index: None, ..class.clone() })
+}
+
+/// Whether the last step has more than one act.
+fn acts_together(played: &Played) -> bool {
+    played.plan.steps.last().is_some_and(|step| step.singly().0.len() > 1)
+}
+
+/// Whether ours has created more pods for each Job that differs.
+fn creates_more(difference: &Difference) -> bool {
+    difference
+        .fields
+        .iter()
+        .all(|one| difference.ours.created(&one.job) > difference.reference.created(&one.job))
+}
+
+/// Numbers of pods by their class, without those that are being deleted.
+fn without_terminating(state: &State) -> BTreeMap<&Class, u32> {
+    state.pods.iter().filter(|(class, _)| !class.terminating).map(|(class, count)| (class, *count)).collect()
 }
 
 /// Whether a quota was in force.
@@ -338,7 +381,7 @@ mod tests {
 
     use super::*;
     use crate::differ::pair::Outcome;
-    use crate::differ::plan::{Act, Plan, Step};
+    use crate::differ::plan::{Act, Plan};
     use crate::differ::state::{Names, Objects};
 
     /// A side with a Job and this many running pods.
@@ -518,7 +561,8 @@ mod tests {
             objects.jobs.push(job.into());
             let owners = json!([{"name": name, "controller": true}]);
             let pod = json!({"metadata": {"ownerReferences": owners}, "status": {"phase": "Running"}});
-            objects.pods.extend(vec![Arc::new(pod); *active]);
+            let pod = Arc::new(pod);
+            objects.pods.extend(std::iter::repeat_n(pod, *active));
             objects.events.extend(messages.iter().map(|message| {
                 let about = json!({"kind": "Job", "name": name});
                 Arc::new(json!({
@@ -527,6 +571,49 @@ mod tests {
             }));
         }
         State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+    }
+
+    #[test]
+    fn a_pod_may_be_created_between_two_acts() {
+        let side = |created: u64, pods: &[(bool, &str)]| {
+            let about = json!({"kind": "Job", "name": "j1"});
+            let event = json!({
+                "involvedObject": about, "type": "Normal", "reason": "SuccessfulCreate",
+                "message": "Created pod: j1-x", "count": created,
+            });
+            let pod = |(terminating, phase): &(bool, &str)| {
+                let owners = json!([{"name": "j1", "controller": true}]);
+                let labels = json!({"batch.kubernetes.io/controller-uid": "u"});
+                let metadata = json!({"ownerReferences": owners, "labels": labels});
+                let mut pod = json!({"metadata": metadata, "status": {"phase": phase}});
+                if *terminating {
+                    pod["metadata"]["deletionTimestamp"] = "t".into();
+                }
+                Arc::new(pod)
+            };
+            let job = json!({"metadata": {"name": "j1", "uid": "u"}, "status": {}});
+            let pods = pods.iter().map(pod).collect();
+            let objects = Objects { jobs: vec![job.into()], pods, events: vec![event.into()] };
+            State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
+        };
+        let class = Class { job: "j1".into(), ..Class::default() };
+        let fail = (class.clone(), Change::Fail { code: 1, init: 0, condition: None, end: End::Now });
+        let disown = (class, Change::Disown);
+        let (failed, leaving, active) = ((false, "Failed"), (true, "Pending"), (false, "Pending"));
+        let (in_between, before) = (Some(Known::CreatesInBetween), Some(Known::CreatesBeforeFailure));
+        for (acts, sides, healed, rule) in [
+            (vec![&fail, &disown], [side(1, &[failed]), side(2, &[failed, leaving])], None, in_between),
+            (vec![&fail], [side(1, &[failed]), side(2, &[failed, leaving])], None, None),
+            (vec![&fail, &disown], [side(1, &[failed]), side(1, &[failed, leaving])], None, None),
+            (vec![&fail, &disown], [side(1, &[failed]), side(2, &[failed, active])], None, None),
+            (vec![&fail, &disown], [side(1, &[failed]), side(2, &[failed, active])], Some(1.0), before),
+            (vec![&disown, &disown], [side(1, &[failed]), side(2, &[failed, active])], Some(1.0), None),
+            (vec![&fail, &disown], [side(2, &[failed, active]), side(1, &[failed])], Some(1.0), None),
+        ] {
+            let acts: Vec<_> = acts.into_iter().cloned().collect();
+            let played = played(&acts, State::default(), sides, healed);
+            assert_eq!(Known::explaining(&played), rule, "{played:?}");
+        }
     }
 
     #[test]

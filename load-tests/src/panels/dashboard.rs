@@ -154,8 +154,8 @@ impl Panel {
     /// The colour of a value by the panel's thresholds.
     pub(super) fn colour_of(&self, value: f64) -> Option<&str> {
         let steps = self.field_config.defaults.thresholds.steps.iter();
-        let reached = steps.filter(|step| step.value.is_none_or(|least| value >= least));
-        reached.last().map(|step| &*step.color)
+        let mut reached = steps.filter(|step| step.value.is_none_or(|least| value >= least));
+        reached.next_back().map(|step| &*step.color)
     }
 }
 

@@ -94,7 +94,7 @@ mod tests {
     #[tokio::test]
     async fn of_waiting_pods_few_are_shown_and_all_are_counted() {
         let pod = |number: u32| {
-            let reason = if number % 2 == 0 { "True" } else { "False" };
+            let reason = if number.is_multiple_of(2) { "True" } else { "False" };
             let condition = json!({"type": "PodScheduled", "status": reason, "reason": "Unschedulable",
                 "message": "x".repeat(100_000)});
             let pod = json!({"metadata": {"name": format!("p{number}"), "namespace": "ml"},
