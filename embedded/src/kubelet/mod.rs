@@ -206,8 +206,7 @@ impl Kubelet {
         };
         let supervisor = match &config.mode {
             KubeletMode::Containers(engine) => {
-                let engine = engine.clone();
-                tokio::spawn(async move { engine.remove_orphans().await });
+                engine.sweep().await;
                 None
             }
             KubeletMode::Process => {

@@ -268,7 +268,8 @@ impl Container {
                 }
             };
             let code = match answer {
-                Some(..0) => self.exit_code().await,
+                // Podman may also answer 0 before it has read how a container ended.
+                Some(..=0) => self.exit_code().await,
                 answer => answer,
             };
             if let Some(code) = code {

@@ -33,6 +33,7 @@ use bollard::query_parameters::RemoveContainerOptionsBuilder;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use futures::future::join_all;
 use tokio::sync::{Mutex, OnceCell};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 pub(super) use self::container::{Container, Output, StartError};
@@ -107,6 +108,8 @@ struct Shared {
     is_of_host: bool,
     /// The addresses that this host has in networks.
     hosts: Mutex<HashMap<String, IpAddr>>,
+    /// The removal of what earlier processes have left.
+    sweep: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
@@ -127,6 +130,7 @@ impl Shared {
             networks: Mutex::default(),
             is_of_host,
             hosts: Mutex::default(),
+            sweep: Mutex::default(),
         }
     }
 
@@ -181,8 +185,13 @@ impl Engine {
         insist("remove the containers of a pod", || self.remove_where(&label, |_| true)).await;
     }
 
-    /// Removes the containers of processes of this host that have ended. Waits for the engine.
-    pub(super) async fn remove_orphans(&self) {
+    /// Begins to remove the containers and networks of processes of this host that have ended.
+    pub(super) async fn sweep(&self) {
+        let engine = self.clone();
+        *self.0.sweep.lock().await = Some(tokio::spawn(async move { engine.remove_orphans().await }));
+    }
+
+    async fn remove_orphans(&self) {
         let has_ended = |owner: &str| {
             owner.split_once(OF_PROCESS).is_some_and(|(process, _)| stragglers::has_ended(process))
         };
@@ -190,13 +199,17 @@ impl Engine {
         self.remove_networks(OWNER_LABEL, has_ended).await;
     }
 
-    /// Removes all containers and networks that were made through this. Takes [`ALL_REMOVED_WITHIN`] at most. If the engine is
-    /// away or frozen, the next start removes them.
+    /// Removes all containers and networks that were made through this, and waits for the [`sweep`](Self::sweep). Takes
+    /// [`ALL_REMOVED_WITHIN`] at most. If the engine is away or frozen, the next start removes the rest.
     pub(super) async fn remove_all(&self) {
         let label = format!("{OWNER_LABEL}={}", self.0.owner);
         let removal = async {
             let removed = self.remove_where(&label, |_| true).await;
             self.remove_networks(&label, |_| true).await;
+            // A short run does not end before that.
+            if let Some(sweep) = self.0.sweep.lock().await.take() {
+                let _ended = sweep.await;
+            }
             removed
         };
         let why = match timeout(ALL_REMOVED_WITHIN, removal).await {
