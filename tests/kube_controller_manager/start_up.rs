@@ -118,13 +118,17 @@ async fn requests_to_its_own_endpoints_can_be_reviewed() {
     let list = stage.get(&format!("{maps}?{selector}&limit=500&resourceVersion=0")).await.expect(200);
     assert_eq!(list["items"], json!([]));
 
-    let review = json!({
-        "kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {},
-        "spec": {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "prometheus"},
-        "status": {"allowed": false},
-    });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    assert_eq!(stage.post(path, &review).await.expect(201)["status"]["allowed"], true);
+    for (groups, is_allowed) in [(json!(["system:masters"]), true), (json!([]), false)] {
+        let review = json!({
+            "kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {},
+            "spec": {
+                "nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "prometheus", "groups": groups,
+            },
+            "status": {"allowed": false},
+        });
+        assert_eq!(stage.post(path, &review).await.expect(201)["status"]["allowed"], is_allowed, "{groups}");
+    }
     let review = json!({
         "kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
         "spec": {"token": "unknown"}, "status": {"user": {}},
