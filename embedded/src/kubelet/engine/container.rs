@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
+use bollard::models::ContainerStateStatusEnum;
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, KillContainerOptionsBuilder,
 };
@@ -31,6 +32,9 @@ const KILLED_AGAIN: Duration = Duration::from_secs(5);
 const MOST_UNHEARD: u32 = 4;
 /// Podman's answer to a wait before it has noted the exit code.
 const NO_CODE: i64 = -1;
+/// How often the engine is asked for a code that it has lost, and the pause after each time.
+const MOST_LOST: u32 = 60;
+const AFTER_LOST: Duration = Duration::from_millis(50);
 /// The beginning of a time in the place of none.
 const YEAR_ONE: &str = "0001-";
 /// The number of SIGKILL.
@@ -249,7 +253,7 @@ impl Container {
 
     /// The exit code, once it has ended.
     async fn ended(&self) -> i64 {
-        let mut pause = Duration::from_millis(100);
+        let (mut pause, mut lost) = (Duration::from_millis(100), 0);
         loop {
             let answer = match self.engine.0.waiting.wait_container(&self.id, None).try_next().await {
                 Ok(answer) => answer.map(|answer| answer.status_code),
@@ -268,8 +272,19 @@ impl Container {
                 }
             };
             let code = match answer {
-                // Podman may also answer 0 before it has read how a container ended.
-                Some(..=0) => self.exit_code().await,
+                Some(..0) => match self.found_end().await {
+                    FoundEnd::Code(code) => Some(code),
+                    FoundEnd::Unknown => None,
+                    FoundEnd::Lost if lost == MOST_LOST => {
+                        tracing::warn!(container = self.id, "the engine has lost how a container ended");
+                        return i64::from(128 + KILL);
+                    }
+                    FoundEnd::Lost => {
+                        lost += 1;
+                        tokio::time::sleep(AFTER_LOST).await;
+                        continue;
+                    }
+                },
                 answer => answer,
             };
             if let Some(code) = code {
@@ -280,10 +295,16 @@ impl Container {
         }
     }
 
-    /// The exit code that the engine keeps, if the container has ended.
-    async fn exit_code(&self) -> Option<i64> {
-        let state = self.engine.inspect_container(&self.id).await.ok()?.state?;
-        state.exit_code.filter(|_| state.running != Some(true) && is_time(state.finished_at))
+    /// What the engine keeps of the end of the container.
+    async fn found_end(&self) -> FoundEnd {
+        let found = self.engine.inspect_container(&self.id).await.ok();
+        let state = found.and_then(|found| found.state).unwrap_or_default();
+        let has_ended = state.running != Some(true) && is_time(state.finished_at);
+        match state.exit_code.filter(|_| has_ended) {
+            None => FoundEnd::Unknown,
+            Some(_) if state.status == Some(ContainerStateStatusEnum::CREATED) => FoundEnd::Lost,
+            Some(code) => FoundEnd::Code(code),
+        }
     }
 
     /// Sends a signal. Returns whether the engine has heard it.
@@ -318,6 +339,17 @@ impl Drop for Container {
             runtime.spawn(async move { engine.remove(&id).await });
         }
     }
+}
+
+/// What an engine keeps of the end of a container.
+enum FoundEnd {
+    /// Its exit code.
+    Code(i64),
+    /// It has not ended, or the engine does not say.
+    Unknown,
+    /// It has ended, but its code is not there. If a container ends at once, Podman may forget that it has started. Then only
+    /// some of the answers to waits have the code.
+    Lost,
 }
 
 /// The beginnings of lines. Standard output and standard error arrive apart, so a line of one could end within one of the other.
@@ -414,6 +446,32 @@ mod tests {
             variables: BTreeMap::new(),
         };
         engine.start(recipe).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Podman 4.3 takes some containers that end at once for ones that were only created.
+    #[tokio::test]
+    async fn a_code_that_the_engine_has_lost_is_asked_for_again_and_is_no_success() {
+        let folder = tempfile::tempdir().unwrap();
+        for (number, answers, expected) in [
+            (0, vec![-1, -1, 7], 7),
+            (1, vec![-1, 0], 0),
+            (2, vec![-1; MOST_LOST as usize + 1], i64::from(128 + KILL)),
+        ] {
+            let mut answers = answers.into_iter();
+            let engine = serve(&folder.path().join(format!("engine-{number}")), move |request| {
+                let body = if request.contains("/wait") {
+                    format!(r#"{{"StatusCode": {}, "Error": null}}"#, answers.next().unwrap())
+                } else {
+                    let finished = "2026-01-01T00:00:00Z";
+                    format!(
+                        r#"{{"State": {{"Status": "created", "Running": false, "ExitCode": 0, "FinishedAt": "{finished}"}}}}"#
+                    )
+                };
+                Some(reply("200 OK", &body))
+            });
+            let container = Container { engine, id: "abc".into(), stop_signal: "SIGTERM".into() };
+            assert_eq!(container.ended().await, expected);
+        }
     }
 
     #[tokio::test]
