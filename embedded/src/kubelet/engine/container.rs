@@ -295,7 +295,7 @@ impl Container {
         }
     }
 
-    /// What the engine keeps of the end of the container.
+    /// The end of the container, as the engine keeps it.
     async fn found_end(&self) -> FoundEnd {
         let found = self.engine.inspect_container(&self.id).await.ok();
         let state = found.and_then(|found| found.state).unwrap_or_default();
@@ -341,7 +341,7 @@ impl Drop for Container {
     }
 }
 
-/// What an engine keeps of the end of a container.
+/// The end of a container, as an engine keeps it.
 enum FoundEnd {
     /// Its exit code.
     Code(i64),
