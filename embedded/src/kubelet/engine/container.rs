@@ -18,7 +18,7 @@ use super::super::process::Exit;
 use super::super::stop::StopSignal;
 use super::super::sub_path::Source;
 use super::patience::Patience;
-use super::{Engine, Inside, Recipe, is_absent, said};
+use super::{Engine, Inside, Recipe, is_absent, podman, said};
 
 /// How often the output of a container is asked for again when it has broken off.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -32,9 +32,6 @@ const KILLED_AGAIN: Duration = Duration::from_secs(5);
 const MOST_UNHEARD: u32 = 4;
 /// Podman's answer to a wait before it has noted the exit code.
 const NO_CODE: i64 = -1;
-/// How often the engine is asked again for a code that may be wrong, and the pause after each time.
-const MOST_DOUBTS: u32 = 60;
-const AFTER_DOUBT: Duration = Duration::from_millis(50);
 /// The beginning of a time in the place of none.
 const YEAR_ONE: &str = "0001-";
 /// The number of SIGKILL.
@@ -253,18 +250,11 @@ impl Container {
 
     /// The exit code, once it has ended.
     async fn ended(&self) -> i64 {
-        let (mut pause, mut doubts) = (Duration::from_millis(100), 0);
+        let mut pause = Duration::from_millis(100);
         loop {
             let code = match self.waited_for().await {
-                Some(..0) => match self.found_end().await {
-                    FoundEnd::Doubtful(_) if doubts < MOST_DOUBTS => {
-                        doubts += 1;
-                        tokio::time::sleep(AFTER_DOUBT).await;
-                        continue;
-                    }
-                    FoundEnd::Code(code) | FoundEnd::Doubtful(code) => Some(code),
-                    FoundEnd::Unknown => None,
-                },
+                // A failure says so. Any other answer is compared with what the engine keeps.
+                Some(..=0) => self.exit_code().await,
                 answer => answer,
             };
             if let Some(code) = code {
@@ -291,15 +281,16 @@ impl Container {
         }
     }
 
-    /// The end of the container, as the engine keeps it.
-    async fn found_end(&self) -> FoundEnd {
-        let found = self.engine.inspect_container(&self.id).await.ok();
-        let state = found.and_then(|found| found.state).unwrap_or_default();
+    /// The exit code that the engine keeps, if the container has ended.
+    async fn exit_code(&self) -> Option<i64> {
+        let state = self.engine.inspect_container(&self.id).await.ok()?.state?;
         let has_ended = state.running != Some(true) && is_time(state.finished_at);
-        match state.exit_code.filter(|_| has_ended) {
-            None => FoundEnd::Unknown,
-            Some(code) if state.status == Some(ContainerStateStatusEnum::CREATED) => FoundEnd::Doubtful(code),
-            Some(code) => FoundEnd::Code(code),
+        let code = state.exit_code.filter(|_| has_ended)?;
+        match &self.engine.0.socket {
+            Some(socket) if state.status == Some(ContainerStateStatusEnum::CREATED) => {
+                Some(podman::exit_code(socket, &self.id).await.unwrap_or(code))
+            }
+            _ => Some(code),
         }
     }
 
@@ -335,17 +326,6 @@ impl Drop for Container {
             runtime.spawn(async move { engine.remove(&id).await });
         }
     }
-}
-
-/// The end of a container, as an engine keeps it.
-enum FoundEnd {
-    /// Its exit code.
-    Code(i64),
-    /// It has not ended, or the engine does not say.
-    Unknown,
-    /// A code that may be wrong. If a container ends at once, Podman may forget that it has started. Then some of the answers
-    /// to waits have the true code. If Podman was killed meanwhile, none has it, and this code is all there is.
-    Doubtful(i64),
 }
 
 /// The beginnings of lines. Standard output and standard error arrive apart, so a line of one could end within one of the other.

@@ -32,7 +32,13 @@ pub(super) fn serve(
 pub(super) fn at(socket: &Path) -> Engine {
     let client =
         || Docker::connect_with_unix(socket.to_str().unwrap(), PATIENCE, API_DEFAULT_VERSION).unwrap();
-    Engine(Arc::new(Shared::new(client(), client(), "1/0".into(), false, SystemVersion::default())))
+    Engine(Arc::new(Shared::new(
+        client(),
+        client(),
+        "1/0".into(),
+        &format!("unix://{}", socket.display()),
+        SystemVersion::default(),
+    )))
 }
 
 /// An answer.
