@@ -10,7 +10,7 @@ use super::context::{Context, message};
 use super::pods::{self, Held};
 use super::{CheckId, Finding};
 use crate::cli::job_view::{JobView, all_jobs};
-use crate::cli::lists::objects;
+use crate::cli::lists::all_objects;
 use crate::job::names::EXTERNAL_FINALIZER;
 
 pub(super) const JOBS: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
@@ -44,7 +44,8 @@ fn unknown(what: &str, error: &kube::Error) -> Finding {
     Finding::failed(
         format!("cannot list {what}: {}", message(error)),
         format!(
-            "Use an account that may list {what} in all namespaces, and check that the API server answers."
+            "Use an account that may list {what} in all namespaces, and check that the API server answers. \
+             Mend or delete what cannot be read."
         ),
     )
 }
@@ -70,7 +71,7 @@ struct Jobs {
 }
 
 async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
-    let mut all = pin!(objects(all_jobs(&cx.client), &ListParams::default()));
+    let mut all = pin!(all_objects(all_jobs(&cx.client), &ListParams::default()));
     let mut jobs = Jobs::default();
     while let Some(JobView { metadata, spec, status, .. }) = all.try_next().await? {
         if !cx.controller.manages(spec.managed_by.as_deref()) {
