@@ -79,7 +79,7 @@ where
     read(api.into_client(), request, unread).map_ok(|object: PartialObjectMeta<()>| object.metadata)
 }
 
-/// What is done about an object that cannot be read.
+/// The consequence of an object that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unread {
     LeftOut,

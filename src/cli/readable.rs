@@ -98,7 +98,7 @@ where
 /// Gives an object times that can be read, and takes its `managedFields` away.
 fn mend(object: &mut Value) {
     for time in TIMES {
-        object.pointer_mut(time).map(mend_time);
+        mend_time(object.pointer_mut(time));
     }
     for metadata in ["/metadata", "/spec/template/metadata"] {
         if let Some(Value::Object(fields)) = object.pointer_mut(metadata) {
@@ -108,14 +108,16 @@ fn mend(object: &mut Value) {
     let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
         for time in CONDITION_TIMES {
-            condition.get_mut(time).map(mend_time);
+            mend_time(condition.get_mut(time));
         }
     }
 }
 
 /// Replaces a time by the nearest that can be read. Other values stay, so that an error names them.
-fn mend_time(time: &mut Value) {
-    if let Some(nearest) = time.as_str().and_then(|text| time_of(text).ok()) {
+fn mend_time(time: Option<&mut Value>) {
+    if let Some(time) = time
+        && let Some(nearest) = time.as_str().and_then(|text| time_of(text).ok())
+    {
         *time = nearest.to_string().into();
     }
 }

@@ -299,6 +299,6 @@ impl Printer {
 
     async fn list(&self) -> anyhow::Result<Vec<PodView>> {
         let params = ListParams::default().labels(&self.label());
-        Ok(views(self.pods.clone(), &params).try_collect().await?)
+        Ok(views::<_, PodView>(self.pods.clone(), &params).try_collect().await?)
     }
 }

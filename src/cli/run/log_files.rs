@@ -106,7 +106,7 @@ impl LogFiles {
         Some(path)
     }
 
-    /// The file of a container, and its folder. None if a name would lead out of the folder.
+    /// The file of a container, and its folder. If a name would lead out of the folder, there is neither.
     fn place(&self, job: &str, pod: &PodView, container: &str, is_only: bool) -> Option<(PathBuf, PathBuf)> {
         let mut folder = self.folder.clone();
         if self.by_job {
