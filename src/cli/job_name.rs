@@ -2,11 +2,13 @@
 
 use std::str::FromStr;
 
+use futures::TryStreamExt as _;
 use kube::Client;
 use kube::api::ListParams;
 
 use super::Failure;
-use super::job_view::all_jobs;
+use super::job_view::{JobView, all_jobs};
+use super::lists::objects;
 use super::namespace::parse_namespace;
 use crate::job::job_id::is_subdomain;
 
@@ -64,7 +66,7 @@ pub(super) async fn not_found(client: &Client, namespace: &str, name: &str) -> a
     let missing = format!("Job {namespace}/{name} not found");
     let same_name = ListParams::default().fields(&format!("metadata.name={name}")).limit(MOST);
     // Without the right to list all Jobs, the first half has to do.
-    let found = all_jobs(client).list(&same_name).await.map(|list| list.items).unwrap_or_default();
+    let found: Vec<JobView> = objects(all_jobs(client), &same_name).try_collect().await.unwrap_or_default();
     let namespaces: Vec<_> = found.into_iter().filter_map(|job| job.metadata.namespace).collect();
     match namespaces.as_slice() {
         [] => anyhow::anyhow!(missing),

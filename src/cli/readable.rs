@@ -36,7 +36,8 @@ const TIMES: [&str; 12] = [
 /// The times of a condition.
 const CONDITION_TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
 
-/// An object that can be read whatever its times are. It has no `managedFields`: no command needs them, and they have times, too.
+/// An object that can be read whatever its times are. It has no `managedFields`: no list or watch needs them, and they have
+/// times, too.
 #[derive(Clone, Debug)]
 pub(super) struct Readable<K>(pub(super) K);
 

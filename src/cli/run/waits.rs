@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::progress::Progress;
 use super::tracker::Tracked;
 use super::view::JobView;
+use crate::cli::readable::Readable;
 use crate::cli::untrusted::Untrusted;
 
 /// How long a Job may wait before that is said.
@@ -56,12 +57,12 @@ impl Waits {
 
     /// Why the pods of a Job are refused, according to its newest such Event; none without the right to read it.
     async fn refusal(&self, tracked: &Tracked) -> Option<String> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), tracked.namespace());
+        let events: Api<Readable<Event>> = Api::namespaced(self.client.clone(), tracked.namespace());
         let its = format!("involvedObject.uid={},reason=FailedCreate", tracked.uid);
         let params = ListParams::default().fields(&its).limit(10);
         let listed = timeout(PATIENCE, events.list(&params)).await.ok()?.ok()?;
-        let newest =
-            listed.items.into_iter().max_by_key(|event| event.metadata.creation_timestamp.clone())?;
+        let listed = listed.items.into_iter().map(|Readable(event)| event);
+        let newest = listed.max_by_key(|event| event.metadata.creation_timestamp.clone())?;
         Some(format!("no pod can be created: {}", Untrusted::from(newest.message?)))
     }
 }
