@@ -46,10 +46,12 @@ pub(super) async fn begin(tenant: &Tenant) {
 
 /// Changes a Job that all others wait for, and creates and deletes another one, until dropped.
 pub(super) async fn change(tenant: &Tenant) {
+    let mut fleeting = tenant.job(FLEETING);
+    fleeting["spec"]["suspend"] = json!(true);
     for turn in 0_usize.. {
         let met = json!({"yardmaster.dev/after-met": ",".repeat(MET - turn % 2)});
         tenant.patch("jobs", FIRST, &json!({"metadata": {"annotations": met}})).await;
-        tenant.create("jobs", &tenant.job(FLEETING)).await;
+        tenant.create("jobs", &fleeting).await;
         tenant.delete("jobs", FLEETING).await;
         tokio::time::sleep(Duration::from_millis(tenant.scale.of(200, 20) as u64)).await;
     }
