@@ -2,8 +2,8 @@
 //!
 //! A replica watches all Jobs, so it knows those of other shards, and of other controllers, without a request. A Job's actor asks
 //! here before each plan while the Job waits. It is woken when one of its predecessors appears, ends or is gone ([`wake_round`]).
-//! A predecessor that waits for other Jobs than before wakes none: this matters only for cycles, and a search for those has a time of
-//! its own ([`JobState::begins_cycle_search`]).
+//! If a predecessor waits for other Jobs than before, no actor is woken. This matters for cycles only, and a search for a cycle has a
+//! time of its own ([`JobState::begins_cycle_search`]).
 //!
 //! During a list, Jobs may be shown in any order. So nothing is known until the list is complete.
 

@@ -23,7 +23,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// The longest time between two searches for a cycle.
 const SEARCHED_AGAIN: Duration = Duration::from_secs(60);
 
-/// What is known of the predecessors of a Job.
+/// The predecessors of a Job, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OrderState {
     /// The last look at them.

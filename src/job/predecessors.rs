@@ -81,7 +81,7 @@ impl fmt::Display for Obstacle {
 const MOST_MET: usize = 2 * MOST_JOB_NAMES;
 
 /// Reads the annotation about the predecessors that have ended as wanted. Any user of the Job may write it, so only names that the Job
-/// is after count. The names come back in order, each once, separated by commas. `None`: there is none.
+/// is after count. The names come back in order, each once, separated by commas. If there is none, returns `None`.
 pub fn read_met(text: &str, after: &Predecessors) -> Option<Arc<str>> {
     let known: BTreeSet<&str> = after.iter().map(|(name, _)| name).collect();
     joined(text.split(',').take(MOST_MET).filter(|name| known.contains(name)).collect())

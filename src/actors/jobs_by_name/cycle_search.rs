@@ -8,7 +8,7 @@ use super::NamespaceJobs;
 /// Jobs wait for the lock meanwhile. The members of a longer cycle wait as well, without the reason.
 pub(super) const MOST_FOLLOWED: usize = 200;
 
-/// One search, for all predecessors of the Job that looks.
+/// A search, for all predecessors of the Job that looks.
 #[derive(Debug)]
 pub(super) struct CycleSearch<'a> {
     jobs: Option<&'a NamespaceJobs>,

@@ -27,7 +27,7 @@ pub(super) type Waiting = (Box<str>, Uid);
 #[derive(Debug, Default)]
 pub(super) struct WakeRound {
     changed: BTreeSet<Box<str>>,
-    /// Those that wait for this name are being woken, in order. This one was the last.
+    /// The actor that was woken last. The round goes on behind it.
     last: Option<Waiting>,
     /// When the pause after the last portion ends.
     pauses_until: Option<Instant>,
@@ -42,7 +42,8 @@ impl WakeRound {
     }
 
     /// Adds the next actors to wake to `woken`, unless the round pauses. Returns when the pause ends, which follows each portion, the
-    /// last one as well: the next change may come at once. `None`: the round is over.
+    /// last one as well: the next change may come at once. If the round is over,
+    /// returns `None`.
     pub(super) fn wake_some(
         &mut self,
         waiting: &BTreeMap<Waiting, Inbox<JobInput>>,

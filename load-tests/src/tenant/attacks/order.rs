@@ -1,4 +1,4 @@
-//! Jobs that wait for each other: each change of one is a look of all that wait for it, and a look may search all others.
+//! Jobs that wait for each other. At each change of a Job, all that wait for it look at it, and each look may search all others.
 
 use std::time::Duration;
 
