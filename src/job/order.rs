@@ -13,42 +13,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::plan::{JobEvent, Plan, Wait};
-use super::predecessors::{Hindered, Hindrance, Obstacle, OrderLook, names_met};
+use super::predecessors::{CycleSearches, Hindered, Hindrance, Obstacle, OrderLook, names_met};
 use super::saturating::end_of_wait;
 use super::state::JobState;
 use super::verdict;
 
 /// How long an obstacle lasts before an Event reports it: Jobs that are created together come in any order.
 const LASTS: Duration = Duration::from_secs(10);
-/// The longest time between two searches for a cycle.
-const SEARCHED_AGAIN: Duration = Duration::from_secs(60);
-
-/// The predecessors of a Job, as far as they are known.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OrderState {
-    /// The last look at them.
-    look: Option<OrderLook>,
-    /// The one that holds the Job up.
-    hindered: Option<Hindered>,
-    /// The searches for a cycle since the names were last changed.
-    searches: Option<CycleSearches>,
-}
-
-/// When a Job has searched for a cycle of Jobs that wait for each other. Any change of any of these Jobs may close a cycle. A
-/// search for each change would cost too much, so searches follow at growing distances, from [`LASTS`] to [`SEARCHED_AGAIN`].
-#[derive(Clone, Copy, Debug)]
-struct CycleSearches {
-    first: Timestamp,
-    last: Timestamp,
-}
-
-impl CycleSearches {
-    /// When the next one is due.
-    fn next(self, now: Timestamp) -> Timestamp {
-        let age = Duration::try_from(self.last.duration_since(self.first)).unwrap_or_default();
-        end_of_wait(self.last, age.clamp(LASTS, SEARCHED_AGAIN), now)
-    }
-}
 
 impl JobState {
     /// Whether the Job is after others and has not begun: its predecessors have to be looked at before the next plan.

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::options::Predecessors;
 use super::options::form::MOST_JOB_NAMES;
+use super::saturating::end_of_wait;
 use crate::mutants::{Mutant, is};
 
 /// The outcome of a Job that another one may wait for.
@@ -141,6 +143,37 @@ impl OrderLook {
             obstacle: worst.map(|(cause, job)| Obstacle { cause, job: job.into() }),
             met: joined(all_met.into_iter().filter(|(_, met)| *met).map(|(name, _)| name).collect()),
         }
+    }
+}
+
+/// The predecessors of a Job, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OrderState {
+    /// The last look at them.
+    pub(super) look: Option<OrderLook>,
+    /// The one that holds the Job up.
+    pub(super) hindered: Option<Hindered>,
+    /// The searches for a cycle since the names were last changed.
+    pub(super) searches: Option<CycleSearches>,
+}
+
+/// When a Job has searched for a cycle of Jobs that wait for each other. A change of any of these Jobs may close a cycle. A
+/// search at each change would cost too much, so searches follow at growing distances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CycleSearches {
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+}
+
+impl CycleSearches {
+    /// The shortest and the longest time between two searches.
+    const DISTANCES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+
+    /// When the next one is due.
+    pub(super) fn next(self, now: Timestamp) -> Timestamp {
+        let age = Duration::try_from(self.last.duration_since(self.first)).unwrap_or_default();
+        let (shortest, longest) = Self::DISTANCES;
+        end_of_wait(self.last, age.clamp(shortest, longest), now)
     }
 }
 
