@@ -11,6 +11,7 @@ mod gang;
 mod held;
 mod marks;
 mod options;
+mod order;
 mod owners;
 mod selectors;
 mod sizes;
@@ -88,6 +89,8 @@ pub(super) enum Attack {
     CrowdedIndex,
     /// Pods without controller, and suspended Jobs that look up as many of their labels as they may.
     Lookups,
+    /// Jobs that wait for each other in all ways, and one of them changes again and again.
+    Order,
 }
 
 impl Attack {
@@ -171,6 +174,7 @@ impl Attack {
             Self::Vanishing => vanishing::begin(tenant).await,
             Self::CrowdedIndex => crowded::begin(tenant).await,
             Self::Lookups => selectors::lookups(tenant).await,
+            Self::Order => order::begin(tenant).await,
         }
         Ok(())
     }
@@ -188,6 +192,7 @@ impl Attack {
             Self::Vanishing => vanishing::go_on(tenant).await,
             Self::CrowdedIndex => crowded::resize(tenant).await,
             Self::Lookups => selectors::look_up_again(tenant).await,
+            Self::Order => order::change(tenant).await,
             _ => {}
         }
     }
@@ -217,7 +222,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 29] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -246,6 +251,7 @@ const NAMES: [&str; 28] = [
     "vanishing",
     "crowded-index",
     "lookups",
+    "order",
 ];
 
 #[cfg(test)]
