@@ -41,6 +41,8 @@ pub struct Raise {
 
 /// The longest annotation that is read or written, in bytes.
 const LONGEST: usize = 16 << 10;
+/// The most parts of an annotation that are read. A lineage has three.
+const MOST_PARTS: usize = 8;
 /// The most nodes that are remembered of a place.
 pub const MOST_NODES: usize = 50;
 /// The most containers that are remembered of a place.
@@ -54,23 +56,20 @@ impl Lineage {
         self.attempt == 0 && self.nodes.is_empty() && self.raises.is_empty()
     }
 
-    /// Reads the annotation of a pod. Parts that cannot be read say nothing.
+    /// Reads the annotation of a pod, and of each list as many entries as a lineage has. Parts that cannot be read say nothing.
     pub fn read(text: &str) -> Self {
-        let mut lineage = Self::default();
-        for (part, value) in
-            text.split(' ').filter(|_| text.len() <= LONGEST).filter_map(|part| part.split_once('='))
-        {
-            match part {
-                "attempt" => lineage.attempt = Self::read_attempt(value),
-                "nodes" => {
-                    value.split(',').filter_map(FailedOn::read).for_each(|node| lineage.add_node(node))
-                }
-                "memory" => {
-                    value.split(',').filter_map(Raise::read).for_each(|raise| lineage.add_raise(raise))
-                }
-                _ => {}
-            }
-        }
+        let text = Self::kept(text);
+        let value = |name: &str| {
+            let mut parts = text.split(' ').take(MOST_PARTS).filter_map(|part| part.split_once('='));
+            parts.find(|(part, _)| *part == name).map(|(_, value)| value)
+        };
+        let list = |name: &str| value(name).into_iter().flat_map(|value| value.split(','));
+        let attempt = value("attempt").map_or(0, Self::read_attempt);
+        let mut lineage = Self { attempt, ..Self::default() };
+        let nodes = list("nodes").take(MOST_NODES).filter_map(FailedOn::read);
+        nodes.for_each(|node| lineage.add_node(node));
+        let raises = list("memory").take(MOST_CONTAINERS).filter_map(Raise::read);
+        raises.for_each(|raise| lineage.add_raise(raise));
         lineage
     }
 
@@ -253,6 +252,21 @@ mod tests {
         (0..200).for_each(|second| lineage.add_node(failed(&format!("n{second}"), 100 + second)));
         assert_eq!(lineage.nodes.len(), MOST_NODES);
         assert!(lineage.nodes.iter().all(|failed| failed.at >= at(250).into()));
+    }
+
+    /// Any client that may change pods may write the annotation, which is read with each change.
+    #[test]
+    fn of_longer_lists_only_as_much_is_read_as_a_lineage_has() {
+        let list = |number: usize, end: &str| {
+            (0..number).map(|number| format!("n{number:04}{end}")).collect::<Vec<_>>().join(",")
+        };
+        let text =
+            |nodes, containers| format!("nodes={} memory={}", list(nodes, "@1"), list(containers, ":1"));
+        let longer = text(600, 600);
+        assert!(longer.len() <= LONGEST);
+        assert_eq!(Lineage::read(&longer), Lineage::read(&text(MOST_NODES, MOST_CONTAINERS)));
+        let again = format!("nodes=a@1{}", " nodes=b@1".repeat(1_000));
+        assert_eq!(Lineage::read(&again).to_string(), "nodes=a@1");
     }
 
     #[test]
