@@ -39,6 +39,8 @@ pub struct Raise {
     pub times: u32,
 }
 
+/// The approximate memory of an allocation beside its bytes.
+const ALLOCATION: usize = 16;
 /// The longest annotation that is read or written, in bytes.
 const LONGEST: usize = 16 << 10;
 /// The most parts of an annotation that are read. A lineage has three.
@@ -54,6 +56,15 @@ impl Lineage {
     /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         self.attempt == 0 && self.nodes.is_empty() && self.raises.is_empty()
+    }
+
+    /// The approximate memory that it takes in a table of lineages, in bytes; 0 if it says nothing. A list has room for twice
+    /// as many entries at most.
+    pub fn bytes(&self) -> usize {
+        let of_node = |failed: &FailedOn| 2 * size_of::<FailedOn>() + failed.node.len() + 2 * ALLOCATION;
+        let of_raise = |raise: &Raise| 2 * size_of::<Raise>() + raise.container.len() + ALLOCATION;
+        let own = if self.is_empty() { 0 } else { size_of::<(u32, Self)>() + 2 * ALLOCATION };
+        own + self.nodes.iter().map(of_node).sum::<usize>() + self.raises.iter().map(of_raise).sum::<usize>()
     }
 
     /// Reads the annotation of a pod, and of each list as many entries as a lineage has. Parts that cannot be read say nothing.

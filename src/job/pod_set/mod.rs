@@ -18,6 +18,7 @@ mod exit_codes;
 mod follow;
 mod given;
 mod ledger;
+mod lessons;
 mod lineages;
 mod names;
 mod occupants;
@@ -217,7 +218,7 @@ impl PodSet {
                 return false;
             }
             if let Some(lineages) = &mut self.lineages {
-                lineages.learn(&pod, &self.spec);
+                lineages.learn(&pod, &self.spec, &self.given);
             }
             if let Some(codes) = self.exit_codes.as_mut().filter(|_| pod.tracked) {
                 codes.note(&pod);
@@ -235,7 +236,7 @@ impl PodSet {
         };
         // A pod that we remove has not failed.
         if let Some(lineages) = self.lineages.as_mut().filter(|_| entry.flight != PendingRequest::Forget) {
-            lineages.learn(&pod, &self.spec);
+            lineages.learn(&pod, &self.spec, &self.given);
         }
         self.exit_codes.iter_mut().for_each(|codes| codes.note(&pod));
         pod.forget_lessons();
@@ -413,6 +414,7 @@ impl PodSet {
             self.queues.shift(step, &self.spec);
             self.refresh_places(step);
         }
+        self.bound_lessons();
         if self.pods.is_empty() {
             // Many Jobs only wait for their TTL. They should keep no memory for pods.
             self.queues = Queues::default();
