@@ -148,14 +148,20 @@ impl PodSet {
         }
     }
 
-    /// Classifies pods again if they belong to another attempt than before.
+    /// Classifies pods again if they belong to another attempt than before. Costs O(pods that this makes outdated), unless
+    /// options have changed.
     pub(super) fn follow_attempt(&mut self) {
         let current = self.lineages.as_ref().and_then(|lineages| lineages.current());
-        if self.current_attempt != current {
-            self.current_attempt = current;
-            self.pending_before.extend(self.pending.keys().copied());
-            self.relink_all();
+        let before = std::mem::replace(&mut self.current_attempt, current);
+        if before == current {
+            return;
         }
+        // All of these are creations in flight, too.
+        if self.pending_before.len() < self.pending.len() {
+            self.pending_before.extend(self.pending.keys().copied());
+        }
+        let keeps = [before, current].map(|attempt| attempt.map(|attempt| attempt.keeps_succeeded));
+        if keeps[0] == keeps[1] { self.relink_outdated() } else { self.relink_all() }
     }
 
     /// The lineage of the next pod at a place; `None` if it says nothing.
@@ -189,9 +195,10 @@ impl PodSet {
 mod tests {
     use super::*;
     use crate::job::options::PodBackoff;
-    use crate::job::pod::Carried;
+    use crate::job::pod::{Carried, Place};
     use crate::job::pod_set::Source;
-    use crate::job::tests::fixture::{at_index, but, job};
+    use crate::job::tests::fixture::{at_index, at_ordinal, but, job};
+    use crate::job::uid::UidSet;
 
     fn avoids_nodes(completions: u32) -> PodSet {
         let mut job = job(Completion::Indexed(completions), 3);
@@ -210,8 +217,8 @@ mod tests {
 
     /// The longest lineage that is read.
     fn fullest() -> String {
-        let list = |number, end| {
-            let name = |number| format!("{}{number:02}{end}", "n".repeat(61));
+        let list = |number: u32, end: &str| {
+            let name = |number: u32| format!("{}{number:02}{end}", "n".repeat(61));
             (0..number).map(name).collect::<Vec<_>>().join(",")
         };
         format!("nodes={} memory={}", list(50, "@5"), list(32, ":2"))
@@ -220,7 +227,7 @@ mod tests {
     /// Any client of the namespace may create and delete them.
     #[test]
     fn pods_that_come_and_go_teach_no_more_than_there_is_room_for() {
-        for lineage in ["nodes=n@5", &fullest()] {
+        for lineage in ["nodes=n@5", fullest().as_str()] {
             let (mut set, mut most) = (avoids_nodes(100_000), 0);
             for index in 0..10_000 {
                 let pod = carrying(at_index(&index.to_string(), index, 0), lineage);
@@ -246,7 +253,36 @@ mod tests {
         assert!(places == 1 && bytes <= Lessons::most(0), "{places} with {bytes}: the fullest fits");
     }
 
-    /// Whoever may change pods writes the annotation with the index, and the lineage.
+    /// Any client that may change pods may write the label of the attempt.
+    #[test]
+    fn pods_are_classified_a_few_times_however_many_attempts_follow_each_other() {
+        const PODS: u32 = 1_000;
+        let orders: [fn(u32) -> u32; 3] =
+            [|number| number + 1, |number| PODS - number, |number| number * 7 % PODS];
+        for order in orders {
+            let mut job = job(Completion::Count(PODS), PODS);
+            let options =
+                [("yardmaster.dev/restart-together", "true"), ("yardmaster.dev/max-restarts", "999999999")];
+            job.options = JobOptions::read(options);
+            let (mut set, mut newest) = (PodSet::new(&job, PodBackoff::default()), 0);
+            for place in PODS..2 * PODS {
+                set.create_sent(Place { number: place, attempt: 0 });
+            }
+            let attempts = (0..PODS).map(order);
+            for (number, attempt) in attempts.clone().enumerate() {
+                let lineage = format!("attempt={attempt}");
+                let pod = carrying(at_ordinal(&number.to_string(), number as u32), &lineage);
+                assert!(set.observe(pod, Source::Watch));
+                newest = newest.max(attempt);
+                let outdated = attempts.clone().take(number + 1).filter(|attempt| *attempt < newest).count();
+                assert_eq!((set.restarts_together(), set.queues.outdated), (newest, outdated));
+            }
+            set.retain_listed(&UidSet::default(), 1);
+            assert!(set.relinks <= 4 * PODS as usize, "{}", set.relinks);
+        }
+    }
+
+    /// Any client that may change pods may write the annotations of the index and of the lineage.
     #[test]
     fn a_pod_teaches_the_index_that_its_name_has() {
         let mut set = avoids_nodes(3_000);

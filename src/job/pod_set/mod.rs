@@ -143,6 +143,9 @@ pub struct PodSet {
     history: Option<History>,
     /// The last live list, and its version, while creations are not answered that were under way then.
     live_list: Option<Box<(UidSet, u64)>>,
+    /// How often a pod was classified.
+    #[cfg(test)]
+    relinks: usize,
 }
 
 /// Claims of places that are remembered once the pods have been listed, but for those of the Job's own pods.
@@ -200,6 +203,8 @@ impl PodSet {
             newly_ended: Vec::new(),
             history: Some(History::default()),
             live_list: None,
+            #[cfg(test)]
+            relinks: 0,
         };
         set.init_places();
         set.follow_names(job);
