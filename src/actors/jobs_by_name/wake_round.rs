@@ -91,7 +91,7 @@ mod tests {
     fn waiting(names: &[(&str, usize)]) -> BTreeMap<Waiting, Inbox<JobInput>> {
         let all = names.iter().flat_map(|(name, number)| {
             (0..*number)
-                .map(|one| ((Box::from(*name), Uid::from(format!("{name}-{one:05}"))), Inbox::default()))
+                .map(move |one| ((Box::from(*name), Uid::from(format!("{name}-{one:05}"))), Inbox::default()))
         });
         all.collect()
     }

@@ -9,6 +9,7 @@ mod circles;
 mod crowded;
 mod gang;
 mod held;
+mod lineages;
 mod marks;
 mod options;
 mod order;
@@ -91,6 +92,8 @@ pub(super) enum Attack {
     Lookups,
     /// Jobs that wait for each other in all ways, and one of them changes again and again.
     Order,
+    /// Pods whose annotations teach one index of their Job after the other as much as is read.
+    Lineages,
 }
 
 impl Attack {
@@ -175,6 +178,7 @@ impl Attack {
             Self::CrowdedIndex => crowded::begin(tenant).await,
             Self::Lookups => selectors::lookups(tenant).await,
             Self::Order => order::begin(tenant).await,
+            Self::Lineages => lineages::begin(tenant).await,
         }
         Ok(())
     }
@@ -193,6 +197,7 @@ impl Attack {
             Self::CrowdedIndex => crowded::resize(tenant).await,
             Self::Lookups => selectors::look_up_again(tenant).await,
             Self::Order => order::change(tenant).await,
+            Self::Lineages => lineages::teach(tenant).await,
             _ => {}
         }
     }
@@ -214,7 +219,7 @@ impl Attack {
             aid.end(&yard.admin).await?;
         }
         match self {
-            Self::Finalizers | Self::CrowdedIndex => held::end(tenant).await,
+            Self::Finalizers | Self::CrowdedIndex | Self::Lineages => held::end(tenant).await,
             Self::Gang => gang::end(tenant).await,
             _ => Ok(()),
         }
@@ -252,6 +257,7 @@ const NAMES: [&str; 29] = [
     "crowded-index",
     "lookups",
     "order",
+    "lineages",
 ];
 
 #[cfg(test)]
