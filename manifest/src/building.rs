@@ -55,11 +55,6 @@ impl MapBuilder {
         }
     }
 
-    /// How many keys the map has.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The map that begins here.
     pub(crate) fn finish(self, at: usize) -> Node {
         Node::new(at, Content::Map(self.entries))
@@ -76,7 +71,7 @@ const PER_BYTE: usize = 64;
 pub(crate) struct Anchors {
     /// Values by name. A value that is being read has none yet.
     named: HashMap<String, Option<Rc<Node>>>,
-    /// Keys that merges have copied.
+    /// Bytes that merge keys and aliased keys have copied, about.
     copied: usize,
     weight_max: usize,
 }
@@ -129,12 +124,13 @@ impl Anchors {
         }
     }
 
-    /// Counts keys that a merge has copied.
+    /// Counts a value before it is copied. Its weight is known, so a refusal costs nothing. Copies count also if later keys
+    /// replace them, since they take time.
     ///
     /// # Errors
-    /// There are too many.
-    pub(crate) fn count_merged(&mut self, at: usize, keys: usize) -> Result<(), SyntaxError> {
-        self.copied = self.copied.saturating_add(keys.saturating_mul(PER_BYTE));
+    /// The copies are too large.
+    pub(crate) fn count_copied(&mut self, at: usize, node: &Node) -> Result<(), SyntaxError> {
+        self.copied = self.copied.saturating_add(node.weight);
         self.check(at, self.copied)
     }
 

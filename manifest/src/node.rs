@@ -52,6 +52,8 @@ pub struct Repeated {
     pub at: usize,
 }
 
+/// Repeated keys that are told.
+const REPEATED_MAX: usize = 100;
 /// About how many bytes a value occupies in memory, besides its text.
 const WEIGHT: usize = 64;
 
@@ -141,17 +143,18 @@ impl Node {
         }
     }
 
-    /// All keys that a map within has twice, in their order in the text.
+    /// Keys that a map within has twice, in their order in the text: 100 at most, since the path of each may be long.
     pub fn repeated(&self) -> Vec<Repeated> {
         let mut found = Vec::new();
         self.find_repeated(&mut String::new(), &mut found);
         found.sort_by_key(|repeated| repeated.at);
-        // An aliased map is found several times, at the same place.
-        found.dedup_by_key(|repeated| repeated.at);
         found
     }
 
     fn find_repeated(&self, path: &mut String, found: &mut Vec<Repeated>) {
+        if found.len() == REPEATED_MAX {
+            return;
+        }
         let length = path.len();
         match &self.content {
             Content::Scalar(_) => {}
@@ -166,7 +169,10 @@ impl Node {
                 for entry in entries {
                     path.push_str(if length > 0 { "." } else { "" });
                     path.push_str(&entry.key);
-                    if let Some(earlier) = entry.earlier {
+                    // An aliased map is found several times, at the same place.
+                    let is_new =
+                        || found.len() < REPEATED_MAX && found.iter().all(|known| known.at != entry.at);
+                    if let Some(earlier) = entry.earlier.filter(|_| is_new()) {
                         found.push(Repeated { field: path.clone(), earlier, at: entry.at });
                     }
                     entry.node.find_repeated(path, found);

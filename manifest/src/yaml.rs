@@ -175,6 +175,7 @@ impl Reader<'_> {
                     format!("*{name} repeats a list or a map, which cannot be a key"),
                 ));
             };
+            self.anchors.count_copied(at, &node)?;
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             *key = Some(Key::Text(at, text));
             return Ok(None);
@@ -214,9 +215,8 @@ impl Reader<'_> {
             Some(Parts::Map(map, key)) => match key.take() {
                 Some(Key::Text(at, text)) => map.set(text, at, node),
                 Some(Key::Merge(at)) => {
+                    self.anchors.count_copied(at, &node)?;
                     map.merge(&node)?;
-                    let copied = map.len();
-                    self.anchors.count_merged(at, copied)?;
                 }
                 None => {}
             },

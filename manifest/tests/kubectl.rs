@@ -329,6 +329,31 @@ fn no_file_is_too_long() {
     assert_eq!(read(&merges).unwrap()[0]["b"][9_999], json!({"x": 1, "w": 2, "z": 3}));
 }
 
+/// Merges that leave a small document take time and memory nevertheless, and so do long keys.
+#[test]
+fn what_is_copied_again_and_again_is_refused() {
+    let maps = vec!["*m"; 3_000].join(",");
+    let merges = vec!["{<<: *l}"; 3_000].join(",");
+    let key = "k".repeat(1_000_000);
+    for text in [
+        format!("m: &m {{k: 1}}\nl: &l [{maps}]\nx: [{merges}]\n"),
+        format!("m: &m {{}}\nl: &l [{maps}]\nx: [{merges}]\n"),
+        format!("m: &m\n  ? {key}\n  : 1\nx: [{}]\n", vec!["{<<: *m}"; 1_000].join(",")),
+        format!("k: &k {key}\nx: [{}]\n", vec!["{*k : 1}"; 1_000].join(",")),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(error.contains("aliases and merge keys make more than"), "{error}");
+    }
+}
+
+#[test]
+fn the_first_hundred_repeated_keys_are_told() {
+    let maps = vec![r#"{"a":1,"a":2}"#; 1_000].join(",");
+    let source = Source::new(format!(r#"{{"k":[{maps}]}}"#).as_bytes());
+    let repeated = source.documents().remove(0).unwrap().repeated();
+    assert_eq!((repeated.len(), repeated[99].field.as_str()), (100, "k[99].a"));
+}
+
 /// Aliases of aliases make a small text too large for memory.
 #[test]
 fn what_grows_without_end_is_refused() {

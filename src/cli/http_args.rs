@@ -1,5 +1,7 @@
 //! Flags about who may read the HTTP pages of a controller, and how.
 
+use std::fs::{File, Metadata};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -111,15 +113,22 @@ fn trace_url(text: &str) -> Result<String, String> {
         .ok_or_else(|| "expected http(s)://...{trace}...".to_owned())
 }
 
+/// Maximum size of a file with a token, in bytes.
+const LONGEST_TOKEN_FILE: u64 = 64 << 10;
+
 /// The token in a file.
 fn token(file: &Path) -> Result<String, Failure> {
     let refuse = |why: &dyn std::fmt::Display| {
         Failure::bad_input(format!("--debug-token-file {}: {why}", file.display()))
     };
-    let text = std::fs::read_to_string(file).map_err(|error| refuse(&error))?;
-    if is_open_to_others(file) {
+    let open = File::open(file).map_err(|error| refuse(&error))?;
+    // Checks the open file, since the path may lead to another file by now.
+    let metadata = open.metadata().map_err(|error| refuse(&error))?;
+    if is_open_to_others(&metadata) {
         return Err(refuse(&"other users can read it; run `chmod 600` on it"));
     }
+    let mut text = String::new();
+    open.take(LONGEST_TOKEN_FILE).read_to_string(&mut text).map_err(|error| refuse(&error))?;
     match text.trim() {
         "" => Err(refuse(&"contains no token")),
         token => Ok(token.to_owned()),
@@ -127,12 +136,40 @@ fn token(file: &Path) -> Result<String, Failure> {
 }
 
 #[cfg(unix)]
-fn is_open_to_others(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0)
+fn is_open_to_others(file: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    match file.uid() {
+        uid if uid == rustix::process::geteuid().as_raw() => file.mode() & 0o077 != 0,
+        // A kubelet gives the files of a Secret to root, and to the group of the pod.
+        0 => file.mode() & 0o027 != 0,
+        // Another user can read and change it.
+        _ => true,
+    }
 }
 
 #[cfg(not(unix))]
-fn is_open_to_others(_: &Path) -> bool {
+fn is_open_to_others(_: &Metadata) -> bool {
     false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "secret\n").unwrap();
+        for (mode, is_refused) in
+            [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o620, true)]
+        {
+            std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(token(&file).is_err(), is_refused, "{mode:o}");
+        }
+    }
 }

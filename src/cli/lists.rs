@@ -12,10 +12,13 @@ use kube::core::PartialObjectMeta;
 use kube::core::request;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use super::readable::Readable;
 use crate::cluster::list::{JsonList, ListError};
 
 /// The objects of a list, which are those of one time. An object that cannot be read is left out, with a line in the log.
+/// Times are no reason for that: see [`Readable`].
 pub(super) fn objects<K>(api: Api<K>, params: &ListParams) -> impl Stream<Item = kube::Result<K>> + use<K>
 where
     K: Resource + DeserializeOwned,
@@ -30,7 +33,7 @@ where
     V: DeserializeOwned,
 {
     let request = kube::core::Request::new(api.resource_url()).list(params);
-    read(api.into_client(), request)
+    read(api.into_client(), request, Unread::LeftOut)
 }
 
 /// The same, of the metadata of the objects.
@@ -41,15 +44,71 @@ pub(super) fn metadata<K>(
 where
     K: Resource,
 {
+    metadata_with(api, params, Unread::LeftOut)
+}
+
+/// All objects of a list. If one of them cannot be read, the list ends with an error that names it.
+pub(super) fn all_objects<K>(api: Api<K>, params: &ListParams) -> impl Stream<Item = kube::Result<K>> + use<K>
+where
+    K: Resource + DeserializeOwned,
+{
+    let request = kube::core::Request::new(api.resource_url()).list(params);
+    read(api.into_client(), request, Unread::Fails)
+}
+
+/// The same, of the metadata of the objects.
+pub(super) fn all_metadata<K>(
+    api: Api<K>,
+    params: &ListParams,
+) -> impl Stream<Item = kube::Result<ObjectMeta>> + use<K>
+where
+    K: Resource,
+{
+    metadata_with(api, params, Unread::Fails)
+}
+
+fn metadata_with<K>(
+    api: Api<K>,
+    params: &ListParams,
+    unread: Unread,
+) -> impl Stream<Item = kube::Result<ObjectMeta>> + use<K>
+where
+    K: Resource,
+{
     let request = kube::core::Request::new(api.resource_url()).list_metadata(params);
-    read(api.into_client(), request).map_ok(|object: PartialObjectMeta<()>| object.metadata)
+    read(api.into_client(), request, unread).map_ok(|object: PartialObjectMeta<()>| object.metadata)
+}
+
+/// The consequence of an object that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    LeftOut,
+    Fails,
+}
+
+/// An object of a list that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} cannot be read: {why}")]
+struct Illegible {
+    /// `NAMESPACE/NAME`, as far as there are such fields.
+    name: String,
+    why: serde_json::Error,
+}
+
+impl Illegible {
+    fn of(json: &[u8], why: serde_json::Error) -> Self {
+        let object: Value = serde_json::from_slice(json).unwrap_or_default();
+        let field = |name: &str| object["metadata"][name].as_str().unwrap_or("?").to_owned();
+        Self { name: format!("{}/{}", field("namespace"), field("name")), why }
+    }
 }
 
 fn read<T: DeserializeOwned>(
     client: Client,
     request: Result<Request<Vec<u8>>, request::Error>,
+    unread: Unread,
 ) -> impl Stream<Item = kube::Result<T>> {
-    let begun = Reading::begin(client, request);
+    let begun = Reading::begin(client, request, unread);
     once(begun).map_ok(|reading| try_unfold(reading, Reading::next)).try_flatten()
 }
 
@@ -57,22 +116,29 @@ fn read<T: DeserializeOwned>(
 struct Reading {
     body: Pin<Box<dyn AsyncBufRead + Send>>,
     list: JsonList,
+    unread: Unread,
 }
 
 impl Reading {
-    async fn begin(client: Client, request: Result<Request<Vec<u8>>, request::Error>) -> kube::Result<Self> {
+    async fn begin(
+        client: Client,
+        request: Result<Request<Vec<u8>>, request::Error>,
+        unread: Unread,
+    ) -> kube::Result<Self> {
         let body = client.request_stream(request.map_err(kube::Error::BuildRequest)?).await?;
-        Ok(Self { body: Box::pin(body), list: JsonList::default() })
+        Ok(Self { body: Box::pin(body), list: JsonList::default(), unread })
     }
 
     async fn next<T: DeserializeOwned>(mut self) -> kube::Result<Option<(T, Self)>> {
         loop {
             while let Some(json) = self.list.next().map_err(broken)? {
-                match serde_json::from_slice(&json) {
-                    Ok(object) => return Ok(Some((object, self))),
-                    Err(error) => {
-                        tracing::warn!(%error, "an object of a list cannot be read, and is left out")
-                    }
+                let error = match serde_json::from_slice(&json) {
+                    Ok(Readable(object)) => return Ok(Some((object, self))),
+                    Err(error) => Illegible::of(&json, error),
+                };
+                match self.unread {
+                    Unread::LeftOut => tracing::warn!(%error, "an object of a list is left out"),
+                    Unread::Fails => return Err(kube::Error::ReadEvents(std::io::Error::other(error))),
                 }
             }
             let piece = Bytes::copy_from_slice(self.body.fill_buf().await.map_err(kube::Error::ReadEvents)?);
@@ -152,6 +218,27 @@ pub(super) mod tests {
             r#"{"metadata":{"name":1},"spec":{}},{"metadata":{"name":"c"},"spec":{"managedBy":"x"}}]}"#,
         ];
         assert_eq!(listed(&LIST).await.unwrap(), ["a", "c"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_of_all_objects_names_what_cannot_be_read() {
+        const LIST: &str = r#"{"metadata":{"resourceVersion":"7"},"items":[
+            {"metadata":{"namespace":"ml","name":"a","finalizers":1},"spec":{}}]}"#;
+        let client = || answering(stream::iter([Bytes::from_static(LIST.as_bytes())]));
+        let params = ListParams::default();
+        let jobs: kube::Result<Vec<JobView>> = all_objects(all_jobs(&client()), &params).try_collect().await;
+        let pods: kube::Result<Vec<ObjectMeta>> =
+            all_metadata(all_jobs(&client()), &params).try_collect().await;
+        for error in [jobs.unwrap_err(), pods.unwrap_err()] {
+            assert!(error.to_string().contains("ml/a cannot be read"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_time_that_an_api_server_stores_leaves_an_object_out() {
+        const LIST: [&str; 1] = [r#"{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a",
+            "creationTimestamp":"9999-12-31T23:59:59Z","managedFields":[{"time":"9999-12-31T23:59:59Z"}]},"spec":{}}]}"#];
+        assert_eq!(listed(&LIST).await.unwrap(), ["a"]);
     }
 
     #[tokio::test]

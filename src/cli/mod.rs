@@ -36,6 +36,7 @@ mod page_client;
 mod pod_cause;
 mod pod_runtime;
 mod pod_view;
+mod readable;
 mod release;
 mod reshard;
 mod run;

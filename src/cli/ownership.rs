@@ -8,7 +8,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
-use super::lists::objects;
+use super::lists::views;
+use super::readable::Readable;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{CONTROLLER_LABEL, CONTROLLER_NAME, LeaseRecord, controller_label};
@@ -122,12 +123,13 @@ impl Ownership {
         selector: &str,
         now: Timestamp,
     ) -> anyhow::Result<Self> {
-        let leases = objects(Self::leases(client, namespace), &ListParams::default().labels(selector));
-        Ok(Self::of(&leases.try_collect::<Vec<_>>().await?, now))
+        let leases =
+            views::<_, Lease>(Self::leases(client, namespace), &ListParams::default().labels(selector));
+        Ok(Self::of(&leases.try_collect::<Vec<Lease>>().await?, now))
     }
 
     /// The Leases of one namespace or all.
-    pub(super) fn leases(client: &kube::Client, namespace: Option<&str>) -> Api<Lease> {
+    pub(super) fn leases(client: &kube::Client, namespace: Option<&str>) -> Api<Readable<Lease>> {
         match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),

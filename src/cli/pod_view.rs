@@ -7,6 +7,7 @@ use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
 use super::untrusted::Untrusted;
+use crate::cluster::wire::lenient;
 use crate::job::names::{COMPLETION_INDEX, INDEX_FAILURE_COUNT};
 
 /// A pod with the fields that commands read.
@@ -88,6 +89,7 @@ impl PodStatus {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerStatus {
     pub(super) name: Untrusted,
+    #[serde(deserialize_with = "lenient::count")]
     pub(super) restart_count: u32,
     pub(super) state: BTreeMap<String, ContainerState>,
     pub(super) last_state: BTreeMap<String, ContainerState>,

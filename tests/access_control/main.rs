@@ -345,6 +345,16 @@ async fn reviews_tell_who_may_do_what() {
     let (code, _) = send(&server.admin, "POST", &path, Some(json!({"spec": {"user": "u"}}))).await;
     assert_eq!(code, 422);
 
+    // A review of a namespace says nothing of others, nor of paths.
+    let local = |namespace: &str| format!("{reviews}/namespaces/{namespace}/localsubjectaccessreviews");
+    let answer = ok(&server.admin, "POST", &local("default"), robot("list")).await;
+    assert_eq!(answer["status"]["allowed"], true);
+    let (code, _) = send(&server.admin, "POST", &local("kube-system"), robot("list")).await;
+    assert_eq!(code, 422);
+    let healthz = json!({"user": "jane", "nonResourceAttributes": {"path": "/healthz", "verb": "get"}});
+    let (code, _) = send(&server.admin, "POST", &local("default"), Some(json!({"spec": healthz}))).await;
+    assert_eq!(code, 422);
+
     let token = Some(json!({"spec": {"token": "j"}}));
     let answer = ok(&server.admin, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", token).await;
     assert_eq!(answer["status"]["user"]["username"], "jane");

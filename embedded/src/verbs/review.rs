@@ -18,6 +18,7 @@ pub(crate) fn access(server: &Server, request: &Request) -> Result<Reply, ApiErr
     };
     answer(request, |review| {
         let spec = &review["spec"];
+        check_namespace(request, spec)?;
         let attributes = attributes(request, spec)?;
         let access = if request.resource().kind == "SelfSubjectAccessReview" {
             authorizer.review(&server.store, own, &attributes)
@@ -93,6 +94,23 @@ impl Access {
         }
         status
     }
+}
+
+/// A review of one namespace asks about objects of that namespace alone: the right to create it there says nothing about
+/// others.
+fn check_namespace(request: &Request, spec: &Value) -> Result<(), ApiError> {
+    let Some(own) = &request.path.namespace else { return Ok(()) };
+    let path = &spec["nonResourceAttributes"];
+    if !path.is_null() {
+        let why = "disallowed on this kind of request";
+        return Err(invalid(request, "spec.nonResourceAttributes", path, why));
+    }
+    let namespace = &spec["resourceAttributes"]["namespace"];
+    if spec["resourceAttributes"].is_null() || namespace.as_str() == Some(&**own) {
+        return Ok(());
+    }
+    let why = "must match metadata.namespace";
+    Err(invalid(request, "spec.resourceAttributes.namespace", namespace, why))
 }
 
 /// The subject of an access review.

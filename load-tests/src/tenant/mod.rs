@@ -151,14 +151,51 @@ impl TenantArgs {
         let broken = report.attacks.iter().filter(|outcome| !outcome.broken.is_empty()).count();
         let skipped = report.attacks.iter().filter(|outcome| outcome.skipped.is_some()).count();
         println!("attacks {}: broken {broken}, skipped {skipped}", report.attacks.len());
-        Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if report.is_held() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 impl Report {
+    /// Whether all attacks that were played were held off. If none was played, that is not known.
+    fn is_held(&self) -> bool {
+        self.attacks.iter().all(|outcome| outcome.broken.is_empty())
+            && self.attacks.iter().any(|outcome| outcome.skipped.is_none())
+    }
+
     /// Writes FILE.json, and a page beside it.
     fn write(&self, file: &Path) -> Result<()> {
         write_text(file, &(serde_json::to_string_pretty(self)? + "\n"))?;
         write_text(&file.with_extension("html"), &self.page()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_played_was_held_off() {
+        let held = Outcome::default();
+        let broken = Outcome { broken: vec!["a".into()], ..Outcome::default() };
+        let skipped = Outcome { skipped: Some("none".into()), ..Outcome::default() };
+        let rules = Rules {
+            scale: Scale::Small,
+            jobs: 1,
+            patience: Duration::ZERO,
+            recovery: Duration::ZERO,
+            noise: Duration::ZERO,
+            memory_mib: 1,
+            requests_per_s: 1,
+        };
+        let report =
+            Report { env: Env::here(String::new()), rules, limited_rights: true, attacks: Vec::new() };
+        for (attacks, is_held) in [
+            (vec![], false),
+            (vec![skipped.clone()], false),
+            (vec![skipped.clone(), held.clone()], true),
+            (vec![held.clone(), broken], false),
+        ] {
+            assert_eq!(Report { attacks, ..report.clone() }.is_held(), is_held);
+        }
     }
 }

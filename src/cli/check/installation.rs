@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 
 use super::{CheckId, Finding, shards};
-use crate::cli::lists::objects;
+use crate::cli::lists::views;
 use crate::cli::ownership::{Ownership, ReplicaState};
 use crate::job::names::EXTERNAL_CONTROLLER;
 use crate::sharding::lease::{LEASE_LABEL, controller_label};
@@ -35,7 +35,8 @@ pub(super) struct Selected {
 
 /// The controllers with Leases in a namespace, or in all; none if they cannot be listed.
 pub(super) async fn find(client: &kube::Client, namespace: Option<&str>) -> Vec<Installation> {
-    let leases = objects(Ownership::leases(client, namespace), &ListParams::default().labels(LEASE_LABEL));
+    let leases =
+        views::<_, Lease>(Ownership::leases(client, namespace), &ListParams::default().labels(LEASE_LABEL));
     let leases: Vec<Lease> = leases.try_collect().await.unwrap_or_default();
     let mut by_namespace: BTreeMap<String, Vec<Lease>> = BTreeMap::new();
     for lease in leases {

@@ -10,7 +10,7 @@ use super::context::{Context, message};
 use super::pods::{self, Held};
 use super::{CheckId, Finding};
 use crate::cli::job_view::{JobView, all_jobs};
-use crate::cli::lists::objects;
+use crate::cli::lists::all_objects;
 use crate::job::names::EXTERNAL_FINALIZER;
 
 pub(super) const JOBS: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
@@ -44,7 +44,8 @@ fn unknown(what: &str, error: &kube::Error) -> Finding {
     Finding::failed(
         format!("cannot list {what}: {}", message(error)),
         format!(
-            "Use an account that may list {what} in all namespaces, and check that the API server answers."
+            "Use an account that may list {what} in all namespaces, and check that the API server answers. \
+             Mend or delete what cannot be read."
         ),
     )
 }
@@ -70,7 +71,7 @@ struct Jobs {
 }
 
 async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
-    let mut all = pin!(objects(all_jobs(&cx.client), &ListParams::default()));
+    let mut all = pin!(all_objects(all_jobs(&cx.client), &ListParams::default()));
     let mut jobs = Jobs::default();
     while let Some(JobView { metadata, spec, status, .. }) = all.try_next().await? {
         if !cx.controller.manages(spec.managed_by.as_deref()) {
@@ -134,8 +135,31 @@ fn evaluate_pods(pods: &[String]) -> Finding {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures::stream;
+
     use super::*;
+    use crate::actors::ControllerConfig;
     use crate::cli::check::report::Status;
+    use crate::cli::lists::tests::answering;
+    use crate::job::names::BUILT_IN_CONTROLLER;
+
+    #[tokio::test]
+    async fn a_job_that_cannot_be_read_is_no_absent_job() {
+        const LIST: &[u8] = br#"{"metadata":{"resourceVersion":"7"},"items":[
+            {"metadata":{"namespace":"ml","name":"x","finalizers":1},"spec":{}}]}"#;
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let controller_name = BUILT_IN_CONTROLLER.to_owned();
+        let controller = ControllerConfig { controller_name, ..ControllerConfig::default() };
+        let mut cx = Context::connect(config, controller, None, Duration::ZERO).unwrap();
+        cx.client = answering(stream::iter([Bytes::from_static(LIST)]));
+        let findings = check(&cx).await;
+        let [(JOBS, finding)] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!(finding.status, Status::Failed);
+        assert!(finding.message.starts_with("cannot list Jobs: ml/x cannot be read"), "{}", finding.message);
+    }
 
     #[test]
     fn the_first_ten_jobs_are_named() {

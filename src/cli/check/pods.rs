@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, message};
 use super::{CheckId, Finding};
-use crate::cli::lists::metadata;
+use crate::cli::lists::all_metadata;
 use crate::job::names::{JOB_NAME_LABEL, SHARD_LABEL};
 
 pub(super) const CHECK: CheckId = CheckId { group: "jobs", name: "pods-on-finalizers" };
@@ -68,7 +68,7 @@ pub(super) async fn check(cx: &Context) -> Finding {
 fn unknown(error: &kube::Error) -> Finding {
     Finding::warning(
         format!("cannot list pods and Jobs: {}", message(error)),
-        "Use an account that may list pods and Jobs in all namespaces.",
+        "Use an account that may list pods and Jobs in all namespaces. Mend or delete what cannot be read.",
     )
 }
 
@@ -115,7 +115,7 @@ where
 {
     let api: Api<K> = Api::all(cx.client.clone());
     let label_selector = label.map(str::to_owned);
-    let mut all = pin!(metadata(api, &ListParams { label_selector, ..ListParams::default() }));
+    let mut all = pin!(all_metadata(api, &ListParams { label_selector, ..ListParams::default() }));
     while let Some(object) = all.try_next().await? {
         take(object);
         if cx.is_stopped() {

@@ -12,12 +12,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, ListParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher;
 
 use self::container_run::Progress;
 pub(super) use self::container_run::{Extent, LogSink};
@@ -30,10 +29,11 @@ use self::selection::{Selection, container_names};
 use super::connection::ConnectionArgs;
 use super::job_name::{JobName, not_found};
 use super::job_phase::JobPhase;
-use super::lists::objects;
+use super::lists::views;
 use super::namespace::parse_namespace;
 use super::pod_cause::{causes, failure};
 use super::pod_view::{ContainerStatus, PodView, RunState, index};
+use super::readable::{Readable, events};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
 use crate::cluster::transport::client;
@@ -126,9 +126,9 @@ fn is_closed_output(error: &anyhow::Error) -> bool {
 }
 
 async fn show(args: LogsArgs, client: kube::Client, namespace: &str) -> Result<(), Failure> {
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let jobs: Api<Readable<Job>> = Api::namespaced(client.clone(), namespace);
     let name = args.job.name();
-    let Some(job) = jobs.get_opt(name).await? else {
+    let Some(Readable(job)) = jobs.get_opt(name).await? else {
         return Err(not_found(&client, namespace, name).await.into());
     };
     if let Some(container) = &args.container {
@@ -172,8 +172,8 @@ fn check_indexes(job: &Job, wanted: Option<&IndexSet>) -> Result<(), Failure> {
 
 struct Printer {
     client: kube::Client,
-    jobs: Api<Job>,
-    pods: Api<PodView>,
+    jobs: Api<Readable<Job>>,
+    pods: Api<Readable<PodView>>,
     selection: Selection,
     output: Output,
     /// A number for each pod, by its UID, which gives it a colour.
@@ -299,14 +299,6 @@ impl Printer {
 
     async fn list(&self) -> anyhow::Result<Vec<PodView>> {
         let params = ListParams::default().labels(&self.label());
-        Ok(objects(self.pods.clone(), &params).try_collect().await?)
+        Ok(views::<_, PodView>(self.pods.clone(), &params).try_collect().await?)
     }
-}
-
-/// The events of a watch, which reconnects by itself.
-fn events<K>(api: Api<K>, config: watcher::Config) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    watcher(api, config).default_backoff().boxed()
 }

@@ -5,7 +5,7 @@ mod jsonpath;
 use serde::Serialize;
 
 use self::jsonpath::Template;
-use crate::telemetry::printable;
+use crate::telemetry::printable::{self, OneLine};
 
 /// How an object is written.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Format {
                     .map_err(<serde_json::Error as serde::ser::Error>::custom)?;
                 printable::yaml(text, object)?
             }
-            Self::Name => names.map(|name| format!("job.batch/{name}\n")).collect(),
+            Self::Name => names.map(|name| format!("job.batch/{}\n", OneLine(name))).collect(),
             Self::JsonPath(template) => template.text(&serde_json::to_value(object)?),
         })
     }
@@ -91,6 +91,13 @@ mod tests {
             let written = parse(format).unwrap().text(&object, ["train"].into_iter(), false).unwrap();
             assert_eq!(written.replace("  - ", "- "), text, "{format}");
         }
+    }
+
+    #[test]
+    fn a_name_controls_no_terminal_and_forges_no_line() {
+        let names = ["a\u{1b}[2J\njob.batch/b"].into_iter();
+        let written = Format::Name.text(&json!({}), names, false).unwrap();
+        assert_eq!(written, "job.batch/a\\u{1b}[2J job.batch/b\n");
     }
 
     #[test]

@@ -10,7 +10,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 use tokio::time::{Instant, interval_at};
 
@@ -22,6 +21,7 @@ use super::view::JobView;
 use super::waits::{PATIENCE, Waits};
 use crate::cli::lists::objects;
 use crate::cli::pod_view::PodView;
+use crate::cli::readable::{Readable, events};
 
 /// How often what the Jobs have reached is recorded.
 const RECORD_PERIOD: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ pub(super) async fn follow(
     let namespaces = namespaces(tracker);
     let job_type = ApiResource::erase::<Job>(&());
     let mut jobs = select_all(namespaces.iter().map(|namespace| {
-        let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &job_type);
-        events(api).map(|event| (namespace.clone(), event)).boxed()
+        let api = Api::<Readable<DynamicObject>>::namespaced_with(client.clone(), namespace, &job_type);
+        changes(api).map(|event| (namespace.clone(), event)).boxed()
     }));
     let mut pod_events = select_all(namespaces.iter().map(|namespace| {
-        let api = Api::<PodView>::namespaced_with(client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
-        events(api)
+        let pod = ApiResource::erase::<Pod>(&());
+        changes(Api::<Readable<PodView>>::namespaced_with(client.clone(), namespace, &pod))
     }));
     let mut listed: HashMap<String, HashSet<String>> = HashMap::new();
     let mut waits = Waits::new(client.clone(), progress.clone());
@@ -117,13 +117,12 @@ fn json(job: &DynamicObject) -> Option<Value> {
     serde_json::to_value(job).ok()
 }
 
-/// All watch events of a kind; the watcher reconnects by itself.
-fn events<K>(api: Api<K>) -> BoxStream<'static, Event<K>>
+/// All watch events of a kind. Errors are logged.
+fn changes<K>(api: Api<Readable<K>>) -> BoxStream<'static, Event<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    watch(api, watcher::Config::default())
-        .default_backoff()
+    events(api, watcher::Config::default())
         .filter_map(|event| {
             if let Err(error) = &event {
                 tracing::warn!(%error, "a watch was interrupted");

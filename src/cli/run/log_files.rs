@@ -9,7 +9,10 @@ use std::sync::Arc;
 use super::progress::Progress;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
 use crate::cli::pod_view::{ContainerStatus, PodView, RunState, index};
+use crate::cli::untrusted::Untrusted;
 use crate::job::index_set::IndexSet;
+use crate::job::job_id::is_subdomain;
+use crate::telemetry::printable::OneLine;
 
 /// A file that gets the output of a container, and of those that run in its place after a failure. It is open only while something is
 /// written, since there may be more than a process can open.
@@ -56,13 +59,15 @@ pub(super) struct LogFiles {
     followers: Followers<LogFile>,
     /// Why output is missing.
     errors: Vec<io::Error>,
+    /// Whether a name was refused.
+    has_refused: bool,
 }
 
 impl LogFiles {
     pub(super) fn new(client: kube::Client, progress: Progress, folder: PathBuf, by_job: bool) -> Self {
         let followers = Followers::new(client, usize::MAX);
         let (begun, succeeded) = (Begun::new(), HashMap::new());
-        Self { folder, by_job, progress, begun, succeeded, followers, errors: Vec::new() }
+        Self { folder, by_job, progress, begun, succeeded, followers, errors: Vec::new(), has_refused: false }
     }
 
     /// Writes the output of a container of this Job, unless that is or was done. Returns the file, if there is one.
@@ -76,8 +81,15 @@ impl LogFiles {
         if container.run_state() == RunState::NotStarted {
             return None;
         }
-        let folder = if self.by_job { self.folder.join(job) } else { self.folder.clone() };
-        let path = folder.join(name(pod, container.name.raw(), is_only));
+        let Some((folder, path)) = self.place(job, pod, container.name.raw(), is_only) else {
+            let pod = Untrusted::from(pod.metadata.name.as_deref().unwrap_or_default());
+            if !std::mem::replace(&mut self.has_refused, true) {
+                let what = format!("container {} of pod {pod}, Job {}", container.name, OneLine(job));
+                self.progress
+                    .note(&format!("no file gets the output of {what}: Kubernetes allows no such name"));
+            }
+            return None;
+        };
         let progress = &self.progress;
         let begun = self.begun.entry(path.clone()).or_insert_with(|| {
             // A file of an earlier command is not continued.
@@ -92,6 +104,18 @@ impl LogFiles {
         let plain = Decoration { prefix: None, timestamps: false };
         self.followers.follow(pod, container, extent, &plain, &file);
         Some(path)
+    }
+
+    /// The file of a container, and its folder. If a name would lead out of the folder, there is neither.
+    fn place(&self, job: &str, pod: &PodView, container: &str, is_only: bool) -> Option<(PathBuf, PathBuf)> {
+        let mut folder = self.folder.clone();
+        if self.by_job {
+            for part in job.split('/') {
+                folder.push(file_name(part)?);
+            }
+        }
+        let path = folder.join(name(pod, container, is_only)?);
+        Some((folder, path))
     }
 
     /// Whether all output of the containers that were followed into this file is there.
@@ -131,7 +155,7 @@ impl LogFiles {
         if let Some(error) = self.errors.first() {
             self.progress.note(&format!("cannot write output into {}: {error}", self.folder.display()));
         }
-        self.errors.is_empty() && self.begun.values().all(Option::is_some)
+        self.errors.is_empty() && !self.has_refused && self.begun.values().all(Option::is_some)
     }
 }
 
@@ -140,12 +164,19 @@ fn is_written(begun: &Begun, path: &Path) -> bool {
     begun.is_none_or(|path| Arc::strong_count(path) == 1)
 }
 
+/// A text of the API server as a part of a path, if it is a name that an object can have. A server that is not Kubernetes, or
+/// a proxy before it, may send any text.
+fn file_name(text: &str) -> Option<&str> {
+    is_subdomain(text).then_some(text)
+}
+
 /// The name of the file of a container.
-fn name(pod: &PodView, container: &str, is_only: bool) -> String {
-    // Names of pods and containers are parts of paths: an API server takes no others.
-    let whose =
-        index(pod).map_or_else(|| pod.metadata.name.clone().unwrap_or_default(), |index| index.to_string());
-    if is_only { format!("{whose}.log") } else { format!("{whose}.{container}.log") }
+fn name(pod: &PodView, container: &str, is_only: bool) -> Option<String> {
+    let whose = match index(pod) {
+        Some(index) => index.to_string(),
+        None => file_name(pod.metadata.name.as_deref()?)?.to_owned(),
+    };
+    Some(if is_only { format!("{whose}.log") } else { format!("{whose}.{}.log", file_name(container)?) })
 }
 
 #[cfg(test)]
@@ -200,8 +231,38 @@ mod tests {
             serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": {}})).unwrap()
         };
         let indexed = pod(json!({"batch.kubernetes.io/job-completion-index": "7"}));
-        assert_eq!(name(&indexed, "main", true), "7.log");
-        assert_eq!(name(&indexed, "main", false), "7.main.log");
-        assert_eq!(name(&pod(json!({})), "main", true), "job-x.log");
+        assert_eq!(name(&indexed, "main", true).unwrap(), "7.log");
+        assert_eq!(name(&indexed, "main", false).unwrap(), "7.main.log");
+        assert_eq!(name(&pod(json!({})), "main", true).unwrap(), "job-x.log");
+    }
+
+    #[tokio::test]
+    async fn no_name_of_an_api_server_leads_out_of_the_folder() {
+        let around = tempfile::tempdir().unwrap();
+        let outside = around.path().join("outside");
+        let folder = around.path().join("logs");
+        let absolute = outside.to_str().unwrap();
+        for (job, pod, container) in [
+            ("n/j", absolute, "main"),
+            ("n/j", "../../../outside", "main"),
+            ("n/j", "p", "/../../../../outside"),
+            (absolute, "p", "main"),
+            ("n/../../outside", "p", "main"),
+            ("", "p", "main"),
+        ] {
+            let mut files =
+                LogFiles::new(answering(stream::empty()), Progress::quiet(), folder.clone(), true);
+            let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+            let containers = [json!({"name": container, "state": running}), json!({"name": "b"})];
+            let view: PodView = serde_json::from_value(json!({
+                "metadata": {"namespace": "n", "name": pod, "uid": "p"}, "spec": {},
+                "status": {"phase": "Running", "containerStatuses": containers},
+            }))
+            .unwrap();
+            let container = view.status.as_ref().unwrap().containers().next().unwrap();
+            assert_eq!(files.follow(job, &view, container, false), None, "{job} {pod}");
+            assert!(!files.finish().await, "output is missing");
+        }
+        assert_eq!(std::fs::read_dir(around.path()).unwrap().count(), 0);
     }
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::hold::Hold;
 use crate::cli::failures::{Answer, Failures};
 use crate::cli::untrusted::Untrusted;
+use crate::cluster::wire::lenient;
 use crate::job::index_set::IndexSet;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::job::options::{JobOptions, Predecessors};
@@ -67,6 +68,7 @@ struct JobStatus {
     succeeded: u64,
     failed: u64,
     failed_indexes: Option<Untrusted>,
+    #[serde(deserialize_with = "lenient::time")]
     start_time: Option<Timestamp>,
     conditions: Vec<Condition>,
 }
@@ -79,6 +81,7 @@ struct Condition {
     status: String,
     reason: Option<Untrusted>,
     message: Option<Untrusted>,
+    #[serde(deserialize_with = "lenient::time")]
     last_transition_time: Option<Timestamp>,
 }
 

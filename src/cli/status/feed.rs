@@ -22,6 +22,7 @@ use super::waits::{Inquiry, Waiting};
 use crate::cli::failure;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;
+use crate::cli::readable::events;
 use crate::sharding::lease::LEASE_LABEL;
 
 /// Interval of reports.
@@ -125,12 +126,12 @@ impl Reader {
     ) -> anyhow::Result<()> {
         let (jobs, jobs_writer) = reflector::store::<Job>();
         let (leases, leases_writer) = reflector::store::<Lease>();
-        let watched = watcher(self.selection.api(&self.client), self.selection.watch());
-        let watched = watched.default_backoff().modify(forget_unneeded);
+        let watched = events(self.selection.api(&self.client), self.selection.watch());
+        let watched = watched.modify(forget_unneeded);
         let mut job_events =
             std::pin::pin!(reflector::reflector(jobs_writer, watched).map(|event| event.map(drop)));
         let api = Ownership::leases(&self.client, lease_namespace.as_deref());
-        let watched = watcher(api, watcher::Config::default().labels(LEASE_LABEL)).default_backoff();
+        let watched = events(api, watcher::Config::default().labels(LEASE_LABEL));
         let mut lease_events =
             std::pin::pin!(reflector::reflector(leases_writer, watched).map(|event| event.map(drop)));
         let (mut ready, mut is_silent, mut answered) = (false, false, Instant::now());
@@ -299,7 +300,6 @@ where
 
 /// Drops what no report needs and what takes most of the memory of a Job.
 fn forget_unneeded(job: &mut Job) {
-    job.metadata.managed_fields = None;
     if let Some(spec) = &mut job.spec {
         let restart_policy = spec.template.spec.take().and_then(|pod| pod.restart_policy);
         let pod = PodSpec { restart_policy, ..PodSpec::default() };

@@ -22,9 +22,10 @@ use super::results;
 use super::waits::{Inquiry, Waiting};
 use crate::cli::failures::Failures;
 use crate::cli::job_name::not_found;
-use crate::cli::lists::objects;
+use crate::cli::lists::{objects, views};
 use crate::cli::ownership::Ownership;
 use crate::cli::pod_view::{PodView, controller_uid, index};
+use crate::cli::readable::Readable;
 use crate::cli::untrusted::Untrusted;
 use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
@@ -54,7 +55,7 @@ pub(super) enum Selection {
 
 impl Selection {
     /// Where the Jobs are.
-    pub(super) fn api(&self, client: &Client) -> Api<Job> {
+    pub(super) fn api(&self, client: &Client) -> Api<Readable<Job>> {
         match self {
             Self::One { namespace, .. } | Self::Many { namespace: Some(namespace), .. } => {
                 Api::namespaced(client.clone(), namespace)
@@ -99,7 +100,7 @@ pub(super) async fn read(
     match selection {
         Selection::One { namespace, name } => {
             let found = api.get_opt(name).await?;
-            let Some(job) = found else { return Err(not_found(client, namespace, name).await) };
+            let Some(Readable(job)) = found else { return Err(not_found(client, namespace, name).await) };
             let report = JobReport::of(&job, &ownership, time);
             let waiting = known(&report, inquiry.why(&job).await);
             let report = JobReport { index_results: results::of(&job), ..report };
@@ -109,7 +110,7 @@ pub(super) async fn read(
         }
         Selection::Many { selector, .. } => {
             let label_selector = selector.clone();
-            let all = objects(api, &ListParams { label_selector, ..ListParams::default() });
+            let all = views::<_, Job>(api, &ListParams { label_selector, ..ListParams::default() });
             let all = all.map_ok(|job| (JobReport::of(&job, &ownership, time), inquiry.without_pods(&job)));
             let all = all.try_filter(|(job, _)| ready(selection.includes(job)));
             // The API server does not wait for long until a list is read.

@@ -22,6 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::cli::event_view::EventView;
 use crate::cli::lists::views;
+use crate::cli::readable::Readable;
 use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
 use crate::job::limits::Limits;
@@ -82,10 +83,10 @@ impl Inquiry {
 
     /// Why no pod of the Job of this name is created; `None` if pods are created or the reason is unknown.
     pub(super) async fn why_named(&self, namespace: &str, name: &str) -> anyhow::Result<Option<Waiting>> {
-        let jobs: Api<batch::Job> = Api::namespaced(self.client.clone(), namespace);
+        let jobs: Api<Readable<batch::Job>> = Api::namespaced(self.client.clone(), namespace);
         let Ok(found) = timeout_at(self.until, jobs.get_opt(name)).await else { return Ok(None) };
         match found? {
-            Some(job) => self.why(&job).await,
+            Some(Readable(job)) => self.why(&job).await,
             None => Ok(None),
         }
     }

@@ -22,20 +22,28 @@ pub(super) fn count_of(number: i64) -> u32 {
     u32::try_from(number).unwrap_or(if number < 0 { 0 } else { u32::MAX })
 }
 
-/// Reads a time, or none. API servers also store negative years, and years of more than four digits. An
+/// Reads a time, or none.
+pub(crate) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<Text<'de>>::deserialize(from)?;
+    text.map(|text| time_of(&text)).transpose().map_err(D::Error::custom)
+}
+
+/// The time that a text means. API servers also store negative years, and years of more than four digits. An
 /// offset can turn a year between 0 and 9999 into such a year.
-pub(super) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
-    let Some(text) = Option::<Text<'de>>::deserialize(from)? else { return Ok(None) };
+///
+/// # Errors
+/// The text is no time.
+pub(crate) fn time_of(text: &str) -> Result<Timestamp, jiff::Error> {
     match text.parse() {
-        Ok(time) => Ok(Some(Timestamp::max(time, time_at(FIRST_SECOND)))),
-        Err(_) if text.starts_with('-') => Ok(Some(time_at(FIRST_SECOND))),
-        Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => Ok(Some(Timestamp::MAX)),
-        Err(error) => Err(D::Error::custom(error)),
+        Ok(time) => Ok(Timestamp::max(time, time_at(FIRST_SECOND))),
+        Err(_) if text.starts_with('-') => Ok(time_at(FIRST_SECOND)),
+        Err(_) if text.starts_with(|first: char| first.is_ascii_digit()) => Ok(Timestamp::MAX),
+        Err(error) => Err(error),
     }
 }
 
 /// Reads a number of pods or restarts.
-pub(super) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+pub(crate) fn count<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     Ok(count_if_set(from)?.unwrap_or_default())
 }
 

@@ -12,7 +12,7 @@ mod job;
 mod job_spec;
 mod job_status;
 mod labels;
-mod lenient;
+pub(crate) mod lenient;
 mod meta;
 mod observed_job;
 mod patch;

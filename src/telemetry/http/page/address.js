@@ -25,9 +25,15 @@ const addressWith = (changes) => {
   const text = parts.map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2F", "/")}`).join("&");
   return text === "" ? "#" : `#${text}`;
 };
+// An address comes from others, and the names in it become parts of commands to copy. These are the characters of names.
+const NAME = "[a-z0-9][a-z0-9.-]*";
+const FORMS = { job: new RegExp(`^${NAME}/${NAME}$`), pod: new RegExp(`^${NAME}$`) };
 const readAddress = () => {
   const given = new URLSearchParams(location.hash.slice(1));
-  for (const name of Object.keys(address)) address[name] = given.get(name) || "";
+  for (const name of Object.keys(address)) {
+    const text = given.get(name) || "";
+    address[name] = FORMS[name]?.test(text) === false ? "" : text;
+  }
   address.offset = Math.max(0, Math.floor(Number(address.offset)) || 0);
   const given_token = given.get("token");
   if (given_token) {

@@ -2,11 +2,17 @@
 const PATIENCE = 5000; // ms to wait for an answer
 
 /** Asks for a path; `signal` gives up. Without one, the question waits for some time only. */
-const request = (path, parameters, { signal, ...options } = {}) => {
+const request = async (path, parameters, { signal, ...options } = {}) => {
   const token = tokenFor(path);
   const headers = { ...(token ? { Authorization: `Bearer ${token}` } : {}), ...options.headers };
   const query = new URLSearchParams(parameters);
-  return fetch(`${path}?${query}`, { ...options, headers, signal: signal || AbortSignal.timeout(4 * PATIENCE) });
+  try {
+    return await fetch(`${path}?${query}`, { ...options, headers, signal: signal || AbortSignal.timeout(4 * PATIENCE) });
+  } catch (error) {
+    // A port-forward may have ended. Another user of the machine may have the port next, and must not get the viewer's token.
+    if (error.name !== "AbortError") setToken("viewer", "");
+    throw error;
+  }
 };
 
 /** An answer that is none, with its code. */
