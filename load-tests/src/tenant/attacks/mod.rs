@@ -227,7 +227,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 30] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
