@@ -1,55 +1,65 @@
 //! The Jobs of the cluster by name, for Jobs that wait for the ends of others ([`order`](crate::job::order)).
 //!
 //! A replica watches all Jobs, so it knows those of other shards, and of other controllers, without a request. A Job's actor asks
-//! here before each plan while the Job waits. It is woken when one of its predecessors appears, ends or is gone.
+//! here before each plan while the Job waits. It is woken when one of its predecessors appears, ends or is gone ([`wake_round`]).
+//! If a predecessor waits for other Jobs than before, no actor is woken. This matters for cycles only, and a search for a cycle has a
+//! time of its own ([`JobState::begins_cycle_search`]).
 //!
 //! During a list, Jobs may be shown in any order. So nothing is known until the list is complete.
 
-use std::collections::{BTreeMap, HashSet};
+mod cycle_search;
+mod wake_round;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use self::cycle_search::CycleSearch;
+use self::wake_round::{Waiting, WakeRound};
 use super::inbox::Inbox;
 use super::job_input::JobInput;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 use crate::job::options::Predecessors;
-use crate::job::predecessors::{JobOutcome, OrderLook, is_met};
+use crate::job::predecessors::{JobOutcome, OrderLook, names_met};
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::ConditionKind;
 use crate::job::uid::Uid;
 
-/// How many names a look at the predecessors of a Job searches for cycles. A longer cycle waits as well, and is not called one.
-const SEARCHED: usize = 100;
-
 /// The Jobs of the cluster by name. Clones are the same index.
 #[derive(Clone, Debug, Default)]
-pub struct JobsByName(Arc<Mutex<NamespaceIndex>>);
+pub struct JobsByName {
+    contents: Arc<Mutex<NamespaceIndex>>,
+    /// There are actors to wake.
+    changed: Arc<Notify>,
+}
 
 #[derive(Debug, Default)]
 struct NamespaceIndex {
     /// No list is in progress.
     listed: bool,
     namespaces: BTreeMap<Arc<str>, NamespaceJobs>,
+    /// The actors to wake, by namespace.
+    rounds: BTreeMap<Arc<str>, WakeRound>,
 }
 
 /// The Jobs of a namespace.
 #[derive(Debug, Default)]
 struct NamespaceJobs {
     jobs: BTreeMap<Arc<str>, KnownJob>,
-    /// Name and the UID of a Job that waits for it.
-    waiting: BTreeMap<(Box<str>, Uid), Inbox<JobInput>>,
+    waiting: BTreeMap<Waiting, Inbox<JobInput>>,
 }
 
 /// A Job as the watch has last shown it.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct KnownJob {
     uid: Uid,
     outcome: JobOutcome,
-    /// The Jobs that it waits for, unless it has begun.
-    after: Option<Arc<Predecessors>>,
-    /// The predecessors that have ended as wanted.
-    met: Option<Arc<str>>,
+    /// The Jobs that it still waits for, unless it has begun.
+    awaited: Option<Arc<Predecessors>>,
 }
 
 impl KnownJob {
@@ -63,92 +73,94 @@ impl KnownJob {
         };
         let waits =
             |job: &&Job| manages && outcome == JobOutcome::Unfinished && job.status.start_time.is_none();
-        let waiting = job.filter(waits);
-        let after = waiting.and_then(|job| job.options.after.clone());
-        let met = waiting.filter(|_| after.is_some()).and_then(|job| job.status.after_met.clone());
-        Self { uid: seen.uid.clone(), outcome, after, met }
-    }
-
-    /// The names of the Jobs that it still waits for.
-    fn awaits(&self) -> impl Iterator<Item = &str> {
-        let names = self.after.iter().flat_map(|after| after.iter()).map(|(name, _)| name);
-        names.filter(|name| !is_met(self.met.as_deref(), name))
-    }
-}
-
-/// A search for cycles among the Jobs that wait for each other.
-#[derive(Debug)]
-struct CycleSearch<'a> {
-    jobs: Option<&'a NamespaceJobs>,
-    /// The Job that looks.
-    target: &'a str,
-    /// The names that were looked at. They do not lead to the target, unless a cycle has been found.
-    seen: HashSet<&'a str>,
-}
-
-impl<'a> CycleSearch<'a> {
-    /// Whether a Job of the name `from` waits for the target, be it by way of others.
-    fn leads_back_from(&mut self, from: &'a str) -> bool {
-        let Some(NamespaceJobs { jobs, .. }) = self.jobs else { return false };
-        let mut next = vec![from];
-        while let Some(name) = next.pop() {
-            if name == self.target {
-                return true;
-            }
-            if self.seen.len() >= SEARCHED || !self.seen.insert(name) {
-                continue;
-            }
-            let awaited = jobs.get(name).into_iter().flat_map(KnownJob::awaits);
-            next.extend(awaited.filter(|name| !self.seen.contains(name)));
-        }
-        false
+        let awaited = job.filter(waits).and_then(|job| {
+            let met: BTreeSet<&str> = names_met(job.status.after_met.as_deref()).collect();
+            Some(job.options.after.as_ref()?.without(&met))
+        });
+        Self { uid: seen.uid.clone(), outcome, awaited }
     }
 }
 
 impl NamespaceJobs {
-    fn inboxes(&self, name: &str) -> Vec<Inbox<JobInput>> {
-        let first = (Box::from(name), Uid::LOWEST);
-        let waiting = self.waiting.range(first..).take_while(|((waited_for, _), _)| **waited_for == *name);
-        waiting.map(|(_, inbox)| inbox.clone()).collect()
+    /// Whether a Job waits for one of this name.
+    fn has_waiting(&self, name: &str) -> bool {
+        let next = self.waiting.range((Box::from(name), Uid::LOWEST)..).next();
+        next.is_some_and(|((waited_for, _), _)| **waited_for == *name)
+    }
+
+    /// The names of the Jobs that the Job of this name still waits for.
+    fn awaited_by(&self, name: &str) -> impl Iterator<Item = &str> {
+        let awaited = self.jobs.get(name).and_then(|known| known.awaited.as_deref());
+        awaited.into_iter().flat_map(Predecessors::iter).map(|(name, _)| name)
     }
 }
 
 impl JobsByName {
     fn contents(&self) -> MutexGuard<'_, NamespaceIndex> {
         // A panic while changing leaves the maps whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a Job that the watch shows. `manages`: it is this controller's.
     pub fn seen(&self, seen: &ObservedJob, manages: bool) {
         let known = KnownJob::of(seen, manages);
-        let waiting = {
-            let mut contents = self.contents();
-            let names = contents.namespaces.entry(seen.namespace.clone()).or_default();
-            if names.jobs.get(&seen.name) == Some(&known) {
-                return;
-            }
-            names.jobs.insert(seen.name.clone(), known);
-            names.inboxes(&seen.name)
-        };
-        wake(waiting);
+        let (uid, outcome) = (known.uid.clone(), known.outcome);
+        let mut contents = self.contents();
+        let names = contents.namespaces.entry(seen.namespace.clone()).or_default();
+        let before = names.jobs.insert(seen.name.clone(), known);
+        if before.is_none_or(|before| (before.uid, before.outcome) != (uid, outcome)) {
+            self.changed(&mut contents, &seen.namespace, &seen.name);
+        }
     }
 
     /// Records that a Job is gone.
     pub fn gone(&self, job: &JobId) {
-        let waiting = {
-            let mut contents = self.contents();
-            let Some(names) = contents.namespaces.get_mut(job.namespace()) else { return };
-            // Another Job may have its name by now.
-            if names.jobs.get(job.name()).is_none_or(|known| known.uid != *job.uid()) {
-                return;
+        let mut contents = self.contents();
+        let Some(names) = contents.namespaces.get_mut(job.namespace()) else { return };
+        // Another Job may have its name by now.
+        if names.jobs.get(job.name()).is_none_or(|known| known.uid != *job.uid()) {
+            return;
+        }
+        names.jobs.remove(job.name());
+        self.changed(&mut contents, job.namespace(), job.name());
+        contents.tidy(job.namespace());
+    }
+
+    /// Wakes the actors that wait for this name, soon.
+    fn changed(&self, contents: &mut NamespaceIndex, namespace: &Arc<str>, name: &str) {
+        if contents.namespaces.get(namespace).is_some_and(|names| names.has_waiting(name)) {
+            contents.rounds.entry(namespace.clone()).or_default().add(name);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Wakes the actors whose predecessors have changed, until dropped.
+    pub async fn wake_waiting(self) {
+        loop {
+            let changed = self.changed.notified();
+            match self.wake_some(Instant::now()) {
+                Some(at) => _ = timeout_at(at, changed).await,
+                None => changed.await,
             }
-            names.jobs.remove(job.name());
-            let waiting = names.inboxes(job.name());
-            contents.tidy(job.namespace());
-            waiting
-        };
-        wake(waiting);
+        }
+    }
+
+    /// Wakes a portion of the actors of each namespace that has some to wake and does not pause. Returns when the next pause
+    /// ends, if there is one.
+    fn wake_some(&self, now: Instant) -> Option<Instant> {
+        let (mut woken, mut next) = (Vec::new(), None::<Instant>);
+        {
+            let mut contents = self.contents();
+            let NamespaceIndex { namespaces, rounds, .. } = &mut *contents;
+            rounds.retain(|namespace, round| {
+                let names = namespaces.get(namespace);
+                let pause = names.and_then(|names| round.wake_some(&names.waiting, now, &mut woken));
+                next = next.into_iter().chain(pause).min();
+                pause.is_some()
+            });
+        }
+        wake(woken);
+        next
     }
 
     /// A list of all Jobs begins.
@@ -177,18 +189,27 @@ impl JobsByName {
         contents.namespaces.retain(|_, names| !names.waiting.is_empty());
     }
 
-    /// Looks at the predecessors of a Job. Before the list of all Jobs is complete, none has ended.
-    pub fn look(&self, state: &JobState) -> OrderLook {
+    /// Looks at the predecessors of a Job. Before the list of all Jobs is complete, none has ended. `searches`: the look is to
+    /// search for a cycle. Otherwise, the cycle of the last look is still one while its predecessor waits for some Job.
+    pub fn look(&self, state: &JobState, searches: bool) -> OrderLook {
         let job = &state.job;
         let Some(after) = job.options.after.as_deref() else { return OrderLook::default() };
+        let (met, known_cycle) = (state.names_met(), state.known_cycle());
         let contents = self.contents();
         let names = contents.namespaces.get(&job.namespace);
         let outcome = |name: &str| match names.filter(|_| contents.listed) {
             Some(names) => names.jobs.get(name).map(|known| known.outcome),
             None => Some(JobOutcome::Unfinished),
         };
-        let mut search = CycleSearch { jobs: names, target: &job.name, seen: HashSet::new() };
-        OrderLook::new(after, |name| state.was_met(name), outcome, |name| search.leads_back_from(name))
+        let mut search = CycleSearch::new(names, &job.name);
+        let waits_for_it = |name| match searches {
+            true => search.leads_back_from(name),
+            false => {
+                known_cycle == Some(name)
+                    && names.is_some_and(|names| names.awaited_by(name).next().is_some())
+            }
+        };
+        OrderLook::new(after, |name| met.contains(name), outcome, waits_for_it)
     }
 
     /// Wakes an actor whenever one of the predecessors of its Job changes, until the answer is dropped.
@@ -252,6 +273,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
+    use super::cycle_search::MOST_FOLLOWED;
+    use super::wake_round::{PAUSE, PORTION};
     use super::*;
     use crate::actors::test_api::{job, observed_job};
     use crate::job::limits::Limits;
@@ -271,7 +294,12 @@ mod tests {
     }
 
     fn found(index: &JobsByName, job: &ObservedJob) -> Option<(Hindrance, String)> {
-        let obstacle = index.look(&JobState::new(job.job.clone().unwrap(), Limits::default())).obstacle?;
+        let state = JobState::new(job.job.clone().unwrap(), Limits::default());
+        named(&index.look(&state, true))
+    }
+
+    fn named(look: &OrderLook) -> Option<(Hindrance, String)> {
+        let obstacle = look.obstacle.as_ref()?;
         Some((obstacle.cause, obstacle.job.to_string()))
     }
 
@@ -319,11 +347,11 @@ mod tests {
 
     #[test]
     fn cycles_are_found_and_their_length_has_a_bound() {
-        for length in [1, 2, 3, 40, 1_000] {
+        for length in [1, 2, 3, 40, MOST_FOLLOWED, 1_000] {
             let name = |number: usize| format!("job-{}", number % length);
             let jobs: Vec<_> = (0..length).map(|n| seen(&name(n), &name(n), &name(n + 1), None)).collect();
             let index = index(&jobs.iter().collect::<Vec<_>>());
-            let cause = if length > SEARCHED { Hindrance::Unfinished } else { Hindrance::Cycle };
+            let cause = if length > MOST_FOLLOWED { Hindrance::Unfinished } else { Hindrance::Cycle };
             assert_eq!(found(&index, &jobs[0]), Some((cause, name(1))), "{length}");
             let outside = seen("outside", "o", "job-0", None);
             let unfinished = Some((Hindrance::Unfinished, "job-0".to_owned()));
@@ -331,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Users who create Jobs choose their names: a look costs no more, however many lead on to others.
+    /// Users who create Jobs choose their names: a search follows no more, however many lead on to others.
     #[test]
     fn all_predecessors_of_a_job_share_one_search() {
         let names = |from: usize| (from..from + 20).map(|n| format!("job-{n}")).collect::<Vec<_>>().join(",");
@@ -340,9 +368,64 @@ mod tests {
         let index = index(&jobs.iter().collect::<Vec<_>>());
         let contents = index.contents();
         let jobs = contents.namespaces.get("n");
-        let mut search = CycleSearch { jobs, target: "outside", seen: HashSet::new() };
+        let mut search = CycleSearch::new(jobs, "outside");
         assert!(!["job-0", "job-500", "job-1000"].into_iter().any(|name| search.leads_back_from(name)));
-        assert_eq!(search.seen.len(), SEARCHED);
+        assert_eq!(search.followed, MOST_FOLLOWED);
+    }
+
+    /// All Jobs refer to the same few, so that few names are new.
+    #[test]
+    fn names_that_a_search_has_seen_before_count_as_well() {
+        let all = (0..20).map(|n| format!("job-{n}")).collect::<Vec<_>>().join(",");
+        let jobs: Vec<_> = (0..20).map(|n| seen(&format!("job-{n}"), &format!("{n}"), &all, None)).collect();
+        let index = index(&jobs.iter().collect::<Vec<_>>());
+        let contents = index.contents();
+        let mut search = CycleSearch::new(contents.namespaces.get("n"), "outside");
+        assert!(!search.leads_back_from("job-0"));
+        assert_eq!(search.followed, MOST_FOLLOWED);
+    }
+
+    /// Users may write the annotation about what a Job has met. Only names are kept that it still waits for.
+    #[test]
+    fn a_job_is_known_by_the_names_that_it_still_waits_for() {
+        let commas = ",".repeat(2_500);
+        for (met, expected) in
+            [("", "a,b,c"), ("b", "a,c"), ("x,c,a,y,b", ""), (&*format!("b{commas}"), "a,c")]
+        {
+            let mut waits = job("waits", json!({}));
+            waits["metadata"]["annotations"] = json!({
+                "yardmaster.dev/after": "a, b", "yardmaster.dev/after-any": "c", "yardmaster.dev/after-met": met,
+            });
+            let index = index(&[&observed_job(&waits)]);
+            let contents = index.contents();
+            let awaited: Vec<_> = contents.namespaces["n"].awaited_by("waits").collect();
+            assert_eq!(awaited.join(","), expected, "{met:.20}");
+        }
+    }
+
+    /// Many Jobs may wait for one that changes often.
+    #[test]
+    fn only_a_look_that_is_to_search_finds_a_cycle_and_others_keep_it() {
+        let (hen, egg) = (seen("hen", "h", "egg", None), seen("egg", "e", "hen", None));
+        let index = index(&[&hen, &egg]);
+        let mut state = JobState::new(hen.job.clone().unwrap(), Limits::default());
+        let mut look = |searches| {
+            let look = index.look(&state, searches);
+            let found = named(&look);
+            state.order_seen(look);
+            found
+        };
+        let because = |cause| Some((cause, "egg".to_owned()));
+        assert_eq!(look(false), because(Hindrance::Unfinished));
+        assert_eq!(look(true), because(Hindrance::Cycle));
+        assert_eq!(look(false), because(Hindrance::Cycle));
+        index.seen(&seen("egg", "e", "chick", None), true);
+        assert_eq!(look(false), because(Hindrance::Cycle), "the next search finds the difference");
+        index.seen(&seen("egg", "e", "", None), true);
+        assert_eq!(look(false), because(Hindrance::Unfinished), "it waits for none");
+        index.seen(&egg, true);
+        assert_eq!(look(false), because(Hindrance::Unfinished));
+        assert_eq!(look(true), because(Hindrance::Cycle));
     }
 
     /// Its second predecessor is created again, and after the first Job this time.
@@ -370,7 +453,12 @@ mod tests {
     fn an_actor_is_woken_when_a_predecessor_changes() {
         let waits = seen("waits", "w", "first", None);
         let (index, inbox) = (index(&[&waits]), Inbox::default());
-        let woken = || inbox.take().len();
+        let mut now = Instant::now();
+        let mut woken = || {
+            now += PAUSE;
+            index.wake_some(now);
+            inbox.take().len()
+        };
         let followed = index.follow(waits.job.as_ref().unwrap(), &inbox);
         let steps: [(&str, Value, usize); 5] = [
             ("appears", json!({}), 1),
@@ -387,11 +475,49 @@ mod tests {
         }
         index.seen(&seen("other", "o", "", None), true);
         assert_eq!(woken(), 0, "another Job");
+        index.seen(&seen("first", "2", "", None), true);
+        assert_eq!(woken(), 1, "it was created again");
+        for after in ["waits", "waits, other", ""] {
+            index.seen(&seen("first", "2", after, None), true);
+            assert_eq!(woken(), 0, "it waits for others than before: {after}");
+        }
         index.listed();
         assert_eq!(woken(), 1);
         drop(followed);
-        index.gone(&JobId::new("n".into(), "first".into(), "first".into()));
+        index.gone(&JobId::new("n".into(), "first".into(), "2".into()));
         assert_eq!(woken(), 0, "it follows none any more");
         assert!(index.contents().namespaces.values().all(|names| names.waiting.is_empty()));
+        assert!(index.contents().rounds.is_empty());
+    }
+
+    /// A tenant may have all Jobs of a namespace wait for one, and create and delete that one as often as it likes.
+    #[tokio::test(start_paused = true)]
+    async fn however_often_a_job_changes_few_actors_are_woken_at_once() {
+        const MANY: usize = 1_000;
+        let index = index(&[]);
+        let inboxes: Vec<Inbox<JobInput>> = (0..MANY).map(|_| Inbox::default()).collect();
+        let waiting: Vec<_> =
+            (0..MANY).map(|n| seen(&format!("waits-{n}"), &format!("w{n}"), "first", None)).collect();
+        let follows = waiting.iter().zip(&inboxes);
+        let followed: Vec<_> =
+            follows.map(|(seen, inbox)| index.follow(seen.job.as_ref().unwrap(), inbox)).collect();
+        let waking = tokio::spawn(index.clone().wake_waiting());
+        let woken = || inboxes.iter().map(|inbox| inbox.take().len()).sum::<usize>();
+        let (begun, mut all) = (Instant::now(), 0);
+        for number in 0..200 {
+            index.seen(&seen("first", &number.to_string(), "", None), true);
+            tokio::time::advance(PAUSE / 10).await;
+            let now = woken();
+            assert!(now <= PORTION, "{now} at once");
+            all += now;
+        }
+        let portions = begun.elapsed().div_duration_f64(PAUSE) + 1.0;
+        assert!(all as f64 <= portions * PORTION as f64, "{all} in {portions} pauses");
+        index.seen(&seen("first", "last", "", None), true);
+        tokio::time::sleep(PAUSE * 30).await;
+        assert!(inboxes.iter().all(|inbox| !inbox.take().is_empty()), "all are woken after the last change");
+        assert!(index.contents().rounds.is_empty());
+        drop(followed);
+        waking.abort();
     }
 }

@@ -18,8 +18,8 @@ use crate::job::uid::Uid;
 const LIGHT: usize = 1 << 10;
 
 /// Most bytes of all namespaces together. Each may take [`LEAST`] even if these are taken. The owner of
-/// a shard needs up to five times as much for statuses. For templates it needs three times as much, in
-/// JSON and in protobuf.
+/// a shard needs up to five times as much for statuses. For templates it needs that, too: the text,
+/// and what pods share in JSON and in protobuf, each without and with an overlay.
 const MOST_IN_ALL: usize = 32 << 20;
 
 /// Most bytes of a namespace.

@@ -287,6 +287,12 @@ impl OrphanPods {
         give_back(&mut self.releasing);
     }
 
+    /// Forgets pauses of writes about pods that have needed none for a while.
+    pub fn tidy(&self) {
+        self.pauses.tidy();
+        self.cx.label_pauses.tidy();
+    }
+
     /// A pod waits only for the Job that it names. A Job that it named before must not get the pod once
     /// that Job becomes known.
     pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {

@@ -39,18 +39,31 @@ impl Pause {
     }
 }
 
+impl Known {
+    /// Forgets pods that have stayed clean, once in a while.
+    fn tidy(&mut self, now: Instant) {
+        let is_time = self.tidied.is_some_and(|tidied| now > tidied + CLEAN);
+        if is_time || self.tidying.is_due(self.pods.len()) {
+            self.pods.retain(|_, pause| !pause.is_forgotten(now));
+            self.pods.shrink_to(2 * self.pods.len());
+            self.tidying.done(self.pods.len());
+            self.tidied = Some(now);
+        }
+    }
+}
+
 impl Pauses {
+    /// Forgets pods that have stayed clean. A timer calls this, as the next write may be long in coming.
+    pub fn tidy(&self) {
+        self.known().tidy(Instant::now());
+    }
+
     /// When the next write about this pod begins, which it is then expected to do. `backoff`: the pauses of a pod that was never
     /// written to.
     pub fn next(&self, pod: &Uid, backoff: impl FnOnce() -> ApiBackoff) -> Instant {
         let (mut known, now) = (self.known(), Instant::now());
-        let Known { pods, tidying, tidied } = &mut *known;
-        if tidying.is_due(pods.len()) || tidied.is_some_and(|tidied| now > tidied + CLEAN) {
-            pods.retain(|_, pause| !pause.is_forgotten(now));
-            pods.shrink_to(2 * pods.len());
-            tidying.done(pods.len());
-            *tidied = Some(now);
-        }
+        known.tidy(now);
+        let pods = &mut known.pods;
         if pods.get(pod).is_some_and(|pause| pause.is_forgotten(now)) {
             pods.remove(pod);
         }
@@ -110,5 +123,19 @@ mod tests {
             advance(Duration::from_secs(1)).await;
         }
         assert!(pauses.known().pods.len() <= 150, "{}", pauses.known().pods.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_that_stay_clean_are_forgotten_though_no_other_is_written_to() {
+        let pauses = Pauses::default();
+        for number in 0..10_000 {
+            pauses.next(&(&*number.to_string()).into(), backoff);
+        }
+        pauses.tidy();
+        assert_eq!(pauses.known().pods.len(), 10_000, "they may need the same write again");
+        advance(2 * CLEAN).await;
+        pauses.tidy();
+        let known = pauses.known();
+        assert_eq!((known.pods.len(), known.pods.capacity()), (0, 0));
     }
 }

@@ -16,7 +16,7 @@ use actix::{
     Recipient, ResponseFuture, WrapFuture,
 };
 use futures::future::join_all;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::doubtful::DoubtfulJobs;
 use super::catch_up::CatchUp;
@@ -123,6 +123,7 @@ pub struct ReplicaActor {
     job_cache: JobCache,
     catch_up: CatchUp,
     doubtful: DoubtfulJobs,
+    _waking: AbortOnDropHandle<()>,
 }
 
 impl ReplicaActor {
@@ -136,7 +137,9 @@ impl ReplicaActor {
     pub fn new(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let arbiters = threads::arbiters(cx.config.arbiter_count(), &cx.config.answer_time)?;
         let unit = cx.vital("the replica actor");
+        let waking = unit.spawn("the wakes of Jobs after others", cx.jobs_by_name.clone().wake_waiting());
         Ok(Self {
+            _waking: AbortOnDropHandle::new(waking),
             job_cache: JobCache::new(cx.config.clone(), cx.loads.clone()),
             cx,
             _notice: unit.notice(),
@@ -158,8 +161,7 @@ impl ReplicaActor {
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, progress) = (self.cx.clone(), self.progress.clone());
-        let waits = Waits::new(&self.cx.metrics);
-        let in_flight = TaskTracker::new();
+        let (waits, in_flight) = (Waits::new(&self.cx.metrics), TaskTracker::new());
         let reports = self.progress.clone();
         let unit =
             Unit::new(self.cx.runtime.clone(), move || reports.report(ShardProgress::Failed(id, epoch)));
@@ -171,11 +173,9 @@ impl ReplicaActor {
             in_flight: in_flight.clone(),
             unit,
         };
-        let actor = ShardActor::start_in_arbiter(arbiter, move |ctx| {
-            ShardActor::new(owned, cx, progress, &ctx.address())
-        });
-        let phase = ShardPhase::Active;
-        let (skipped, leaving) = (UidSet::default(), UidSet::default());
+        let new = move |ctx: &mut Context<_>| ShardActor::new(owned, cx, progress, &ctx.address());
+        let actor = ShardActor::start_in_arbiter(arbiter, new);
+        let (phase, skipped, leaving) = (ShardPhase::Active, UidSet::default(), UidSet::default());
         let shard = OwnedShard { actor, phase, waits, skipped, leaving, fence, in_flight };
         self.shards.insert(id, shard);
         let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();

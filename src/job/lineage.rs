@@ -39,8 +39,12 @@ pub struct Raise {
     pub times: u32,
 }
 
+/// The approximate memory of an allocation beside its bytes.
+const ALLOCATION: usize = 16;
 /// The longest annotation that is read or written, in bytes.
 const LONGEST: usize = 16 << 10;
+/// The most parts of an annotation that are read. A lineage has three.
+const MOST_PARTS: usize = 8;
 /// The most nodes that are remembered of a place.
 pub const MOST_NODES: usize = 50;
 /// The most containers that are remembered of a place.
@@ -54,23 +58,29 @@ impl Lineage {
         self.attempt == 0 && self.nodes.is_empty() && self.raises.is_empty()
     }
 
-    /// Reads the annotation of a pod. Parts that cannot be read say nothing.
+    /// The approximate memory that it takes in a table of lineages, in bytes; 0 if it says nothing. A list has room for twice
+    /// as many entries at most.
+    pub fn bytes(&self) -> usize {
+        let of_node = |failed: &FailedOn| 2 * size_of::<FailedOn>() + failed.node.len() + 2 * ALLOCATION;
+        let of_raise = |raise: &Raise| 2 * size_of::<Raise>() + raise.container.len() + ALLOCATION;
+        let own = if self.is_empty() { 0 } else { size_of::<(u32, Self)>() + 2 * ALLOCATION };
+        own + self.nodes.iter().map(of_node).sum::<usize>() + self.raises.iter().map(of_raise).sum::<usize>()
+    }
+
+    /// Reads the annotation of a pod, and of each list as many entries as a lineage has. Parts that cannot be read say nothing.
     pub fn read(text: &str) -> Self {
-        let mut lineage = Self::default();
-        for (part, value) in
-            text.split(' ').filter(|_| text.len() <= LONGEST).filter_map(|part| part.split_once('='))
-        {
-            match part {
-                "attempt" => lineage.attempt = Self::read_attempt(value),
-                "nodes" => {
-                    value.split(',').filter_map(FailedOn::read).for_each(|node| lineage.add_node(node))
-                }
-                "memory" => {
-                    value.split(',').filter_map(Raise::read).for_each(|raise| lineage.add_raise(raise))
-                }
-                _ => {}
-            }
-        }
+        let text = Self::kept(text);
+        let value = |name: &str| {
+            let mut parts = text.split(' ').take(MOST_PARTS).filter_map(|part| part.split_once('='));
+            parts.find(|(part, _)| *part == name).map(|(_, value)| value)
+        };
+        let list = |name: &str| value(name).into_iter().flat_map(|value| value.split(','));
+        let attempt = value("attempt").map_or(0, Self::read_attempt);
+        let mut lineage = Self { attempt, ..Self::default() };
+        let nodes = list("nodes").take(MOST_NODES).filter_map(FailedOn::read);
+        nodes.for_each(|node| lineage.add_node(node));
+        let raises = list("memory").take(MOST_CONTAINERS).filter_map(Raise::read);
+        raises.for_each(|raise| lineage.add_raise(raise));
         lineage
     }
 
@@ -253,6 +263,21 @@ mod tests {
         (0..200).for_each(|second| lineage.add_node(failed(&format!("n{second}"), 100 + second)));
         assert_eq!(lineage.nodes.len(), MOST_NODES);
         assert!(lineage.nodes.iter().all(|failed| failed.at >= at(250).into()));
+    }
+
+    /// Any client that may change pods may write the annotation, which is read with each change.
+    #[test]
+    fn of_longer_lists_only_as_much_is_read_as_a_lineage_has() {
+        let list = |number: usize, end: &str| {
+            (0..number).map(|number| format!("n{number:04}{end}")).collect::<Vec<_>>().join(",")
+        };
+        let text =
+            |nodes, containers| format!("nodes={} memory={}", list(nodes, "@1"), list(containers, ":1"));
+        let longer = text(600, 600);
+        assert!(longer.len() <= LONGEST);
+        assert_eq!(Lineage::read(&longer), Lineage::read(&text(MOST_NODES, MOST_CONTAINERS)));
+        let again = format!("nodes=a@1{}", " nodes=b@1".repeat(1_000));
+        assert_eq!(Lineage::read(&again).to_string(), "nodes=a@1");
     }
 
     #[test]

@@ -6,13 +6,14 @@
 //!
 //! As with `afterok` of Slurm, a Job whose predecessor has failed stays, and says so. Its users may run the predecessor again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::plan::{JobEvent, Plan, Wait};
-use super::predecessors::{Hindered, Hindrance, Obstacle, OrderLook, is_met};
+use super::predecessors::{CycleSearches, Hindered, Hindrance, Obstacle, OrderLook, names_met};
 use super::saturating::end_of_wait;
 use super::state::JobState;
 use super::verdict;
@@ -43,25 +44,46 @@ impl JobState {
             || self.pods.pending_creates() + self.adoptions_in_flight > 0
     }
 
-    /// Whether a predecessor of this name has ended as wanted: the status names it, or an earlier look has found it.
-    pub fn was_met(&self, name: &str) -> bool {
-        is_met(self.job.status.after_met.as_deref(), name)
-            || is_met(self.predecessors_met().map(|met| &**met), name)
+    /// The predecessors that have ended as wanted: the status names them, or an earlier look has found them.
+    pub fn names_met(&self) -> BTreeSet<&str> {
+        let written = names_met(self.job.status.after_met.as_deref());
+        written.chain(names_met(self.predecessors_met().map(|met| &**met))).collect()
+    }
+
+    /// Whether the next look at the predecessors is to search for a cycle. The search then counts as made.
+    pub fn begins_cycle_search(&mut self, now: Timestamp) -> bool {
+        match &mut self.order.searches {
+            Some(searches) if searches.next(now) > now => return false,
+            Some(searches) => searches.last = now,
+            none => *none = Some(CycleSearches { first: now, last: now }),
+        }
+        true
+    }
+
+    /// The predecessor that waits for this Job, as the last look has found.
+    pub fn known_cycle(&self) -> Option<&str> {
+        let obstacle = self.order.look.as_ref()?.obstacle.as_ref()?;
+        (obstacle.cause == Hindrance::Cycle).then_some(&*obstacle.job)
+    }
+
+    /// The Job may have other predecessors than before.
+    pub fn order_changed(&mut self) {
+        self.order.searches = None;
     }
 
     /// Applies a look at the predecessors.
     pub fn order_seen(&mut self, look: OrderLook) {
-        self.order = Some(look);
+        self.order.look = Some(look);
     }
 
     /// Whether nothing is done for the Job until others have ended. Before the first look nothing is known.
     pub(super) fn is_held_by_order(&self) -> bool {
-        self.order.as_ref().is_none_or(|look| look.obstacle.is_some()) && self.awaits_order()
+        self.order.look.as_ref().is_none_or(|look| look.obstacle.is_some()) && self.awaits_order()
     }
 
     /// The predecessors that have ended as wanted, as a status is to name them.
     pub(super) fn predecessors_met(&self) -> Option<&Arc<str>> {
-        self.order.as_ref()?.met.as_ref()
+        self.order.look.as_ref()?.met.as_ref()
     }
 
     /// Whether the Job goes on to wait, and the status does not name all predecessors that have ended as wanted.
@@ -73,14 +95,14 @@ impl JobState {
     /// Records the obstacle that a plan has found.
     pub(super) fn note_obstacle(&mut self, plan: &Plan, now: Timestamp) {
         let Some(Wait::After(by)) = &plan.waiting else {
-            self.hindered = None;
+            self.order.hindered = None;
             return;
         };
-        let known = self.hindered.take().filter(|known| known.by == *by);
+        let known = self.order.hindered.take().filter(|known| known.by == *by);
         let Hindered { since, told, .. } =
             known.unwrap_or(Hindered { by: by.clone(), since: now, told: false });
         let told = told || plan.events.iter().any(|event| *event.reason == *by.cause.reason());
-        self.hindered = Some(Hindered { by: by.clone(), since, told });
+        self.order.hindered = Some(Hindered { by: by.clone(), since, told });
     }
 }
 
@@ -90,9 +112,9 @@ pub(super) fn wait(state: &JobState, now: Timestamp, plan: &mut Plan) {
         let name = state.job.options.after.iter().flat_map(|after| after.iter()).next();
         name.map(|(name, _)| Obstacle { cause: Hindrance::Unfinished, job: name.into() })
     };
-    let seen = state.order.as_ref().and_then(|look| look.obstacle.clone());
+    let seen = state.order.look.as_ref().and_then(|look| look.obstacle.clone());
     let Some(obstacle) = seen.or_else(first) else { return };
-    let known = state.hindered.as_ref().filter(|known| known.by == obstacle);
+    let known = state.order.hindered.as_ref().filter(|known| known.by == obstacle);
     if obstacle.cause > Hindrance::Unfinished && !known.is_some_and(|known| known.told) {
         let at = end_of_wait(known.map_or(now, |known| known.since), LASTS, now);
         if at > now {
@@ -100,6 +122,9 @@ pub(super) fn wait(state: &JobState, now: Timestamp, plan: &mut Plan) {
         } else {
             plan.events.push(JobEvent::warning(obstacle.cause.reason(), obstacle.to_string()));
         }
+    }
+    if let Some(searches) = state.order.searches {
+        plan.wake(searches.next(now));
     }
     plan.waiting = Some(Wait::After(obstacle));
 }

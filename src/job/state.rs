@@ -19,7 +19,7 @@ use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
 use super::pod_set::{Gauges, PendingRequest, PodSet, Source};
-use super::predecessors::{Hindered, OrderLook};
+use super::predecessors::OrderState;
 use super::retry::Retry;
 use super::saturating::end_of_wait;
 use super::slow_start::SlowStart;
@@ -50,10 +50,8 @@ pub struct JobState {
     pub limits: Limits,
     /// Its gang.
     pub gang: Gang,
-    /// Its predecessors, as last seen.
-    pub(super) order: Option<OrderLook>,
-    /// The one that holds the Job up.
-    pub(super) hindered: Option<Hindered>,
+    /// Its predecessors.
+    pub(super) order: OrderState,
     /// Failures in a row.
     pub(super) streak: Option<BackoffRecord>,
     /// Pods that the status lists as uncounted and that were shown without finalizer, since the last complete
@@ -145,8 +143,7 @@ impl JobState {
             job,
             limits,
             gang: Gang::default(),
-            order: None,
-            hindered: None,
+            order: OrderState::default(),
             streak: None,
             shown_released: UidSet::default(),
             released_and_left: UidSet::default(),

@@ -43,7 +43,7 @@ pub struct JobStatus {
     pub running_since: Option<Second>,
     /// How the indexes have ended, of a Job that keeps that. An annotation, too.
     pub results: Option<Arc<str>>,
-    /// The Jobs before this one that have ended as wanted, separated by commas. An annotation, too.
+    /// The names of Jobs before this one that have ended as wanted, in order, separated by commas. An annotation, too.
     pub after_met: Option<Arc<str>>,
 }
 

@@ -1,5 +1,6 @@
 //! The pod template of a Job, and the pods made from it.
 
+mod memory_asked;
 mod meta;
 
 use std::borrow::Cow;
@@ -10,13 +11,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::memory_asked::{MemoryAsked, TemplateMemory};
 pub(super) use self::meta::FailureCounts;
 use self::meta::{TemplateMeta, Texts};
 use super::json::members;
-use super::memory::MemoryAmount;
 use super::overlay::{Overlay, SpecFields};
 use super::protobuf::{FieldError, Writer, field, next_field};
 use super::short_text::short;
@@ -48,6 +48,8 @@ struct Written {
     plain: OnceLock<Result<Arc<Parts>, TemplateError>>,
     indexed: OnceLock<Result<Arc<Parts>, TemplateError>>,
     protobuf: OnceLock<Arc<ProtobufParts>>,
+    /// Read once for all pods that ask for more.
+    memory: OnceLock<TemplateMemory>,
     /// The parts with the overlay that was asked for last: in general, pods that follow each other have the same.
     overlaid: Mutex<Option<Overlaid<Parts>>>,
     overlaid_protobuf: Mutex<Option<Overlaid<ProtobufParts>>>,
@@ -110,56 +112,6 @@ struct Template<'a> {
     metadata: TemplateMeta,
     #[serde(borrow)]
     spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
-}
-
-/// The memory that a container asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MemoryAsked {
-    /// `resources.limits.memory`.
-    pub(super) limit: Option<MemoryAmount>,
-    /// `resources.requests.memory`.
-    pub(super) request: Option<MemoryAmount>,
-    /// `spec.resources.limits.memory`, which none of the pod's containers may exceed.
-    pub(super) pod_limit: Option<MemoryAmount>,
-    /// `spec.resources.requests.memory`, which its containers may not exceed together.
-    pub(super) pod_request: Option<MemoryAmount>,
-}
-
-/// A template reduced to the resources of its containers.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WithResources<'a> {
-    #[serde(borrow)]
-    spec: ContainersWithResources<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainersWithResources<'a> {
-    #[serde(borrow)]
-    containers: Vec<ContainerWithResources<'a>>,
-    #[serde(borrow)]
-    init_containers: Option<Vec<ContainerWithResources<'a>>>,
-    #[serde(borrow)]
-    resources: Option<ResourceLists<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ContainerWithResources<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    resources: Option<ResourceLists<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResourceLists<'a> {
-    #[serde(borrow)]
-    limits: Option<BTreeMap<Cow<'a, str>, Value>>,
-    #[serde(borrow)]
-    requests: Option<BTreeMap<Cow<'a, str>, Value>>,
 }
 
 /// A template reduced to what the rules ask.
@@ -268,23 +220,8 @@ impl PodTemplate {
 
     /// The memory that a container of the template asks for. Of a template that is not kept, nothing is known.
     pub(super) fn memory_of(&self, container: &str) -> MemoryAsked {
-        let template = self.text.as_ref().and_then(|text| serde_json::from_str(text.get()).ok());
-        let WithResources { spec } = template.unwrap_or_default();
-        let mut containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-        let found = containers.find(|given| *given.name == *container);
-        let memory = |list: Option<&BTreeMap<Cow<'_, str>, Value>>| {
-            let amount = list?.get("memory")?;
-            MemoryAmount::parse(amount.as_str().map_or_else(|| amount.to_string(), str::to_owned).as_str())
-        };
-        let limit = |of: Option<&ResourceLists<'_>>| memory(of?.limits.as_ref());
-        let request = |of: Option<&ResourceLists<'_>>| memory(of?.requests.as_ref());
-        let (own, of_pod) = (found.and_then(|found| found.resources.as_ref()), spec.resources.as_ref());
-        MemoryAsked {
-            limit: limit(own),
-            request: request(own),
-            pod_limit: limit(of_pod),
-            pod_request: request(of_pod),
-        }
+        let Some(text) = &self.text else { return MemoryAsked::default() };
+        self.written.memory.get_or_init(|| TemplateMemory::read(text)).of(container)
     }
 
     /// The parts of pods of a Job with this completion mode.

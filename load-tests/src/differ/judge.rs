@@ -73,14 +73,14 @@ impl<'a> PairJudge<'a> {
     /// Looks whether a difference is chance, and whether it is seen again. If so, makes its plan smaller.
     async fn judge(&self, played: &Played, verdict: &Verdict) -> (Played, Option<bool>) {
         let mut seen = Vec::new();
-        if self.is_chance(played, AT_FIRST, &mut seen).await {
-            return (explained(played, Known::Race), None);
-        }
-        if comes_to_ours(played, &self.with_pauses(played).await, false) {
-            return (explained(played, Known::ActsAtOnce), None);
-        }
-        if self.is_chance(played, AGAIN - AT_FIRST, &mut seen).await {
-            return (explained(played, Known::Race), None);
+        for times in [AT_FIRST, AGAIN - AT_FIRST] {
+            if self.is_chance(played, times, &mut seen).await {
+                return (explained(played, Known::Race), None);
+            }
+            // Chance may also decide which pods an act with a pause before it finds.
+            if comes_to_ours(played, &self.with_pauses(played).await, false) {
+                return (explained(played, Known::ActsAtOnce), None);
+            }
         }
         let is_same = |other: &Played| Verdict::of(other) == *verdict;
         let is_known =

@@ -114,7 +114,7 @@ impl JobActor {
         let now = self.now();
         self.state.keep_pace(self.requests.cx.gate.pace(self.requests.job.namespace()));
         self.tracer.planning(&self.state, now);
-        self.look_at_predecessors();
+        self.look_at_predecessors(now);
         let mut plan = reconcile(&self.state, now);
         if !plan.creates.is_empty() && !self.caught_up {
             // The status may be older than the last writes of the shard's last owner, and the pods that it
@@ -154,7 +154,7 @@ impl JobActor {
     }
 
     /// Looks at the Jobs that this one waits for, and follows them.
-    fn look_at_predecessors(&mut self) {
+    fn look_at_predecessors(&mut self, now: Timestamp) {
         let job = &self.state.job;
         let Some(after) = job.options.after.as_deref().filter(|_| self.state.awaits_order()) else {
             self.followed = None;
@@ -165,8 +165,10 @@ impl JobActor {
             // The old ones end first: some names may be the same.
             self.followed = None;
             self.followed = index.follow(job, &self.inbox);
+            self.state.order_changed();
         }
-        let look = index.look(&self.state);
+        let searches = self.state.begins_cycle_search(now);
+        let look = index.look(&self.state, searches);
         self.state.order_seen(look);
     }
 

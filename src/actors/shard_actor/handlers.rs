@@ -128,7 +128,10 @@ impl Handler<JobReport> for ShardActor {
 impl Handler<Ping> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
+    /// The check that the actor lives comes every few seconds, which is often enough for tidying.
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {
+        self.orphan_pods.tidy();
+    }
 }
 
 impl Handler<Describe> for ShardActor {

@@ -20,6 +20,7 @@ use crate::job::names::{
 };
 use crate::job::options::form::JOB_NAMES;
 use crate::job::options::{DefaultOption, JobOptions};
+use crate::job::predecessors::read_met;
 use crate::job::second::Second;
 use crate::job::spec::{Job, JobSpec};
 use crate::job::status::JobStatus;
@@ -103,6 +104,8 @@ impl Decoder for JobDecoder {
         let job = spec.map(|spec| {
             let options = self.options(&meta, &spec);
             let results = meta.annotation(RESULTS_ANNOTATION).filter(|_| options.index_results);
+            let met = meta.annotation(AFTER_MET_ANNOTATION).filter(|names| names.len() <= LONGEST_MET);
+            let after_met = met.and_then(|names| read_met(names, options.after.as_ref()?));
             let mut job = Job {
                 namespace: namespace.clone(),
                 name: name.clone(),
@@ -118,10 +121,7 @@ impl Decoder for JobDecoder {
                         .and_then(|time| time.parse::<Timestamp>().ok())
                         .map(Second::from),
                     results: results.map(|text| index_results::bounded(text).into()),
-                    after_met: meta
-                        .annotation(AFTER_MET_ANNOTATION)
-                        .filter(|names| names.len() <= LONGEST_MET)
-                        .map(Arc::from),
+                    after_met,
                     ..status.read()
                 },
                 spec: Arc::new(spec),

@@ -1,5 +1,6 @@
 //! `after` and `after-any`: the Jobs that have to end before. The rule is in [`order`](crate::job::order).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::form::{Form, JOB_NAMES};
@@ -21,11 +22,22 @@ impl Predecessors {
         succeeded.chain(self.finished.iter().map(|name| (&**name, false)))
     }
 
-    /// The memory that they take, about, with that of the index in which their Job waits for each of them.
+    /// The Jobs that are left to wait for, if these have ended as wanted.
+    pub fn without(self: &Arc<Self>, met: &BTreeSet<&str>) -> Arc<Self> {
+        if met.is_empty() {
+            return self.clone();
+        }
+        let left =
+            |names: &[Box<str>]| names.iter().filter(|name| !met.contains(&***name)).cloned().collect();
+        Arc::new(Self { succeeded: left(&self.succeeded), finished: left(&self.finished) })
+    }
+
+    /// The memory that they take, about, with that of the index of Jobs by name. In the index, the Job waits for each of
+    /// them, and those that are [left](Self::without) are known.
     pub fn bytes(&self) -> usize {
         /// A name, a UID and an inbox in a map that is not full.
         const WAITING: usize = 100;
-        let each = |name: &str| size_of::<Box<str>>() + WAITING + 2 * name.len();
+        let each = |name: &str| 2 * size_of::<Box<str>>() + WAITING + 3 * name.len();
         size_of::<Self>() + self.iter().map(|(name, _)| each(name)).sum::<usize>()
     }
 }

@@ -110,6 +110,9 @@ pub const CONTAINER: Form<Box<str>> = Form {
     },
 };
 
+/// The most names of [`JOB_NAMES`].
+pub const MOST_JOB_NAMES: usize = 20;
+
 /// The names of up to 20 Jobs. Longer names than those that Kubernetes allows name no Job.
 pub const JOB_NAMES: Form<Box<[Box<str>]>> = Form {
     expected: "the names of 1 to 20 Jobs, separated by commas",
@@ -118,7 +121,7 @@ pub const JOB_NAMES: Form<Box<[Box<str>]>> = Form {
     longest: 1_280,
     parse: |text| {
         let names: Option<Box<[_]>> = text.split(',').map(|name| job_name(name.trim_matches(' '))).collect();
-        names.filter(|names| names.len() <= 20)
+        names.filter(|names| names.len() <= MOST_JOB_NAMES)
     },
 };
 

@@ -142,6 +142,8 @@ pub(super) struct Tags {
 /// The outlook of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prospect {
+    /// The pod is gone, or its Job does not select it.
+    NotOurs,
     /// Nothing in particular.
     Usual,
     /// The pod has not ended, and its index has no retry left: its failure would fail the index.
@@ -246,7 +248,7 @@ impl Tags {
             tracking: Tracking::None,
             failure: None,
             restarts: 0,
-            prospect: Prospect::Usual,
+            prospect: Prospect::NotOurs,
             tracked: false,
             uncounted: InUncounted::No,
         }
@@ -262,6 +264,14 @@ impl Tags {
         match self.stage {
             PodStage::Active { rank, .. } => Some(rank),
             PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving | PodStage::Ended => None,
+        }
+    }
+
+    /// Whether a new attempt, in which all pods are replaced, would change its classification.
+    pub(super) fn is_of_attempt(&self) -> bool {
+        match self.prospect {
+            Prospect::Usual | Prospect::LastChance => true,
+            Prospect::NotOurs | Prospect::Outdated => false,
         }
     }
 

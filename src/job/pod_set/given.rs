@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::job::pod::Place;
-use crate::job::pod_name::pod_name;
+use crate::job::pod_name::{generate_prefix, pod_name};
 use crate::job::spec::{Completion, Job};
 use crate::job::uid::Uid;
 
@@ -42,5 +42,11 @@ impl Given {
         let is_possible = index.is_some() || place.attempt == 0;
         let is_given = || *name == self.uid.with_text(|uid| pod_name(&self.job, uid, index, place));
         (is_possible && is_given()).then_some(place)
+    }
+
+    /// Whether this is a name that a controller gives to pods of an index of the Job. A name has one index, whatever the
+    /// annotations of its pod say.
+    pub(super) fn is_named_for(&self, name: &str, index: u32) -> bool {
+        name.starts_with(&generate_prefix(&self.job, Some(index)))
     }
 }

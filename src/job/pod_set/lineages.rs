@@ -3,28 +3,24 @@
 //! Invariant: what is known follows from the pods and the status that were seen, whatever the order and the number of times.
 //! So the next owner of the Job, which sees the same, knows the same.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::PodSet;
 use super::classify::{Prospect, policy_action, retries_used_up};
+use super::given::Given;
+use super::lessons::Lessons;
 use crate::job::lineage::{FailedOn, Lineage, Raise};
 use crate::job::options::JobOptions;
 use crate::job::pod::{Phase, Pod};
 use crate::job::spec::{Completion, Job, JobSpec, PodFailureAction};
 
-/// Places with lessons that are remembered beyond the number of pods. A client that creates and deletes pods may claim ever
-/// more places.
-const SPARE_PLACES: usize = 1_024;
-
 /// The lessons of the pods of a set.
 #[derive(Clone, Debug)]
 pub(super) struct Lineages {
     options: JobOptions,
-    /// By index. Pods without an index share one lineage: any of them may be the retry of any other.
-    places: BTreeMap<u32, Lineage>,
+    lessons: Lessons,
     /// How often all pods were replaced together, or are to be.
     attempt: u32,
 }
@@ -44,7 +40,7 @@ impl Lineages {
         let asked = job.options.needs().lineage();
         asked.then(|| {
             let (options, attempt) = (job.options.clone(), job.status.restarts);
-            Self { options, places: BTreeMap::new(), attempt }.into()
+            Self { options, lessons: Lessons::default(), attempt }.into()
         })
     }
 
@@ -54,13 +50,21 @@ impl Lineages {
         self.attempt = self.attempt.max(job.status.restarts);
     }
 
-    /// Records what a reading of a pod carries, and what its failure teaches.
-    pub(super) fn learn(&mut self, pod: &Pod, spec: &JobSpec) {
-        let place = match spec.completion {
-            Completion::Indexed(end) => pod.index.filter(|index| *index < end),
-            Completion::Count(_) | Completion::WorkQueue => Some(0),
+    /// Records what a reading of a pod carries, and what its failure teaches. An index learns only from pods that are named
+    /// for it ([`Given::is_named_for`]): annotations could name one index after the other.
+    pub(super) fn learn(&mut self, pod: &Pod, spec: &JobSpec, given: &Given) {
+        if !pod.selected {
+            return;
+        }
+        // Whatever its index: no pod is of a later attempt than the current one.
+        self.attempt = self.attempt.max(pod.attempt());
+        let (place, teaches) = match spec.completion {
+            Completion::Indexed(end) => {
+                let Some(index) = pod.index.filter(|index| *index < end) else { return };
+                (index, given.is_named_for(&pod.name, index))
+            }
+            Completion::Count(_) | Completion::WorkQueue => (0, true),
         };
-        let Some(place) = place.filter(|_| pod.selected) else { return };
         let mut taught = pod.lineage();
         let action = policy_action(pod, spec);
         if has_failed(pod, spec) && action != Some(PodFailureAction::Ignore) {
@@ -70,13 +74,13 @@ impl Lineages {
         }
         self.attempt = self.attempt.max(taught.attempt);
         taught.attempt = 0;
-        if !taught.is_empty() {
-            self.places.entry(place).or_default().join(&taught);
+        if teaches {
+            self.lessons.add(place, &taught);
         }
     }
 
     fn add_failure(&self, pod: &Pod, taught: &mut Lineage, is_retried: bool) {
-        let (outcome, carried) = (pod.outcome.as_deref(), pod.lineage());
+        let outcome = pod.outcome.as_deref();
         if self.options.avoid_node.is_some()
             && let Some(node) = outcome.and_then(|outcome| outcome.node.clone())
         {
@@ -86,10 +90,13 @@ impl Lineages {
             let exits = outcome
                 .into_iter()
                 .flat_map(|outcome| outcome.containers.iter().chain(&outcome.init_containers));
-            for exit in exits.filter(|exit| rule.raises(exit)) {
-                let times = carried.raises_of(&exit.name).saturating_add(1);
-                Raise::new(&exit.name, times).into_iter().for_each(|raise| taught.add_raise(raise));
-            }
+            let raises = exits.filter(|exit| rule.raises(exit)).filter_map(|exit| {
+                let times = taught.raises_of(&exit.name).saturating_add(1);
+                Raise::new(&exit.name, times)
+            });
+            // All of them follow from the lineage as the pod carries it.
+            let raises: Vec<Raise> = raises.collect();
+            raises.into_iter().for_each(|raise| taught.add_raise(raise));
         }
         if self.options.restart_together && is_retried {
             taught.attempt = pod.attempt().saturating_add(1);
@@ -104,7 +111,7 @@ impl Lineages {
 
     /// The lineage of the next pod at a place.
     fn next_at(&self, place: u32, now: Timestamp) -> Lineage {
-        let known = self.places.get(&place);
+        let known = self.lessons.at(place);
         let nodes = self.options.avoidance().map(|(_, most, time)| {
             let since =
                 now.saturating_sub(jiff::SignedDuration::try_from(time).unwrap_or(jiff::SignedDuration::MAX));
@@ -132,29 +139,29 @@ impl PodSet {
         }
     }
 
-    /// Forgets the lessons of some places if there are many more than pods. Places that want no pod go first, and then the
-    /// last ones, which get pods last.
+    /// Keeps the lessons within the bytes that follow from the number of pods.
     pub(super) fn bound_lessons(&mut self) {
         let Self { lineages, pods, succeeded, failed, .. } = self;
-        let Some(Lineages { places, .. }) = lineages.as_deref_mut() else { return };
-        let most = pods.len() + SPARE_PLACES;
-        // Twice as many, so that the places are not looked through for each new one.
-        if places.len() > 2 * most {
-            places.retain(|place, _| !succeeded.contains(*place) && !failed.contains(*place));
-            while places.len() > most {
-                places.pop_last();
-            }
+        if let Some(lineages) = lineages {
+            let wants_pod = |place| !succeeded.contains(place) && !failed.contains(place);
+            lineages.lessons.bound(Lessons::most(pods.len()), wants_pod);
         }
     }
 
-    /// Classifies all pods again if they belong to another attempt than before.
+    /// Classifies pods again if they belong to another attempt than before. Costs O(pods that this makes outdated), unless
+    /// options have changed.
     pub(super) fn follow_attempt(&mut self) {
         let current = self.lineages.as_ref().and_then(|lineages| lineages.current());
-        if self.current_attempt != current {
-            self.current_attempt = current;
-            self.pending_before.extend(self.pending.keys().copied());
-            self.relink_all();
+        let before = std::mem::replace(&mut self.current_attempt, current);
+        if before == current {
+            return;
         }
+        // All of these are creations in flight, too.
+        if self.pending_before.len() < self.pending.len() {
+            self.pending_before.extend(self.pending.keys().copied());
+        }
+        let keeps = [before, current].map(|attempt| attempt.map(|attempt| attempt.keeps_succeeded));
+        if keeps[0] == keeps[1] { self.relink_outdated() } else { self.relink_all() }
     }
 
     /// The lineage of the next pod at a place; `None` if it says nothing.
@@ -188,28 +195,116 @@ impl PodSet {
 mod tests {
     use super::*;
     use crate::job::options::PodBackoff;
-    use crate::job::pod::Carried;
+    use crate::job::pod::{Carried, Place};
     use crate::job::pod_set::Source;
-    use crate::job::tests::fixture::{at_index, but, job};
+    use crate::job::tests::fixture::{at_index, at_ordinal, but, job};
+    use crate::job::uid::UidSet;
+
+    fn avoids_nodes(completions: u32) -> PodSet {
+        let mut job = job(Completion::Indexed(completions), 3);
+        job.options = JobOptions::read([("yardmaster.dev/retry-avoid-node", "preferred")]);
+        PodSet::new(&job, PodBackoff::default())
+    }
+
+    fn carrying(pod: Pod, lineage: &str) -> Pod {
+        let lineage = Lineage::read(lineage);
+        but(pod, |pod| pod.carried = Some(Box::new(Carried::of(None, &lineage))))
+    }
+
+    fn lessons(set: &PodSet) -> (usize, usize) {
+        set.lineages.as_ref().map_or((0, 0), |lineages| lineages.lessons.size())
+    }
+
+    /// The longest lineage that is read.
+    fn fullest() -> String {
+        let list = |number: u32, end: &str| {
+            let name = |number: u32| format!("{}{number:02}{end}", "n".repeat(61));
+            (0..number).map(name).collect::<Vec<_>>().join(",")
+        };
+        format!("nodes={} memory={}", list(50, "@5"), list(32, ":2"))
+    }
 
     /// Any client of the namespace may create and delete them.
     #[test]
     fn pods_that_come_and_go_teach_no_more_than_there_is_room_for() {
-        let mut job = job(Completion::Indexed(100_000), 3);
-        job.options = JobOptions::read([("yardmaster.dev/retry-avoid-node", "preferred")]);
-        let mut set = PodSet::new(&job, PodBackoff::default());
-        let mut most = 0;
-        for index in 0..10_000 {
-            let lineage = Lineage::read("nodes=n@5");
-            let pod = but(at_index(&index.to_string(), index, 0), |pod| {
-                pod.carried = Some(Box::new(Carried::of(None, &lineage)));
-            });
-            let uid = pod.uid.clone();
-            assert!(set.observe(pod, Source::Watch));
-            assert!(set.vanished(&uid));
-            most = most.max(set.lineages.as_ref().map_or(0, |lineages| lineages.places.len()));
+        for lineage in ["nodes=n@5", fullest().as_str()] {
+            let (mut set, mut most) = (avoids_nodes(100_000), 0);
+            for index in 0..10_000 {
+                let pod = carrying(at_index(&index.to_string(), index, 0), lineage);
+                let uid = pod.uid.clone();
+                assert!(set.observe(pod, Source::Watch));
+                assert!(set.vanished(&uid));
+                most = most.max(lessons(&set).1);
+            }
+            assert!((Lessons::most(0) / 2..=Lessons::most(0)).contains(&most), "{most}");
+            assert!(set.lineage_at(0, Timestamp::UNIX_EPOCH).is_some(), "the first places get pods first");
         }
-        assert!((SPARE_PLACES..=2 * (SPARE_PLACES + 1)).contains(&most), "{most}");
-        assert!(set.lineage_at(0, Timestamp::UNIX_EPOCH).is_some(), "the first places get pods first");
+    }
+
+    #[test]
+    fn lessons_of_many_pods_go_with_the_pods() {
+        let mut set = avoids_nodes(100_000);
+        let pod = |index: u32| carrying(at_index(&index.to_string(), index, 0), &fullest());
+        (0..300).for_each(|index| _ = set.observe(pod(index), Source::Watch));
+        let of_all = lessons(&set).1;
+        assert!((Lessons::most(300) / 2..=Lessons::most(300)).contains(&of_all), "{of_all}");
+        (0..300).for_each(|index| _ = set.vanished(&pod(index).uid));
+        let (places, bytes) = lessons(&set);
+        assert!(places == 1 && bytes <= Lessons::most(0), "{places} with {bytes}: the fullest fits");
+    }
+
+    /// Any client that may change pods may write the label of the attempt.
+    #[test]
+    fn pods_are_classified_a_few_times_however_many_attempts_follow_each_other() {
+        const PODS: u32 = 1_000;
+        let orders: [fn(u32) -> u32; 3] =
+            [|number| number + 1, |number| PODS - number, |number| number * 7 % PODS];
+        for order in orders {
+            let mut job = job(Completion::Count(PODS), PODS);
+            let options =
+                [("yardmaster.dev/restart-together", "true"), ("yardmaster.dev/max-restarts", "999999999")];
+            job.options = JobOptions::read(options);
+            let (mut set, mut newest) = (PodSet::new(&job, PodBackoff::default()), 0);
+            for place in PODS..2 * PODS {
+                set.create_sent(Place { number: place, attempt: 0 });
+            }
+            let attempts = (0..PODS).map(order);
+            for (number, attempt) in attempts.clone().enumerate() {
+                let lineage = format!("attempt={attempt}");
+                let pod = carrying(at_ordinal(&number.to_string(), number as u32), &lineage);
+                assert!(set.observe(pod, Source::Watch));
+                newest = newest.max(attempt);
+                let outdated = attempts.clone().take(number + 1).filter(|attempt| *attempt < newest).count();
+                assert_eq!((set.restarts_together(), set.queues.outdated), (newest, outdated));
+            }
+            set.retain_listed(&UidSet::default(), 1);
+            assert!(set.relinks <= 4 * PODS as usize, "{}", set.relinks);
+        }
+    }
+
+    /// Any client that may change pods may write the annotations of the index and of the lineage.
+    #[test]
+    fn a_pod_teaches_the_index_that_its_name_has() {
+        let mut set = avoids_nodes(3_000);
+        for index in 0..2_050 {
+            let pod = carrying(at_index("a", 7, 0), &fullest());
+            assert!(set.observe(
+                but(pod, |pod| (pod.index, pod.version) = (Some(index), index.into())),
+                Source::Watch
+            ));
+        }
+        assert_eq!(lessons(&set).0, 1);
+        for (name, index, teaches) in [
+            ("work-12-x7k2p", 12, true),
+            ("work-12-x7k2p", 1, false),
+            ("work-12-x7k2p", 2, false),
+            ("work-x7k2p", 12, false),
+            ("other-12-x7k2p", 12, false),
+        ] {
+            let mut set = avoids_nodes(3_000);
+            let named = |pod: &mut Pod| (pod.name, pod.place) = (name.into(), None);
+            set.observe(but(carrying(at_index("a", index, 0), "nodes=n@5"), named), Source::Watch);
+            assert_eq!(lessons(&set).0, usize::from(teaches), "{name} {index}");
+        }
     }
 }

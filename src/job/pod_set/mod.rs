@@ -18,6 +18,7 @@ mod exit_codes;
 mod follow;
 mod given;
 mod ledger;
+mod lessons;
 mod lineages;
 mod names;
 mod occupants;
@@ -142,6 +143,9 @@ pub struct PodSet {
     history: Option<History>,
     /// The last live list, and its version, while creations are not answered that were under way then.
     live_list: Option<Box<(UidSet, u64)>>,
+    /// How often a pod was classified.
+    #[cfg(test)]
+    relinks: usize,
 }
 
 /// Claims of places that are remembered once the pods have been listed, but for those of the Job's own pods.
@@ -199,6 +203,8 @@ impl PodSet {
             newly_ended: Vec::new(),
             history: Some(History::default()),
             live_list: None,
+            #[cfg(test)]
+            relinks: 0,
         };
         set.init_places();
         set.follow_names(job);
@@ -217,7 +223,7 @@ impl PodSet {
                 return false;
             }
             if let Some(lineages) = &mut self.lineages {
-                lineages.learn(&pod, &self.spec);
+                lineages.learn(&pod, &self.spec, &self.given);
             }
             if let Some(codes) = self.exit_codes.as_mut().filter(|_| pod.tracked) {
                 codes.note(&pod);
@@ -235,7 +241,7 @@ impl PodSet {
         };
         // A pod that we remove has not failed.
         if let Some(lineages) = self.lineages.as_mut().filter(|_| entry.flight != PendingRequest::Forget) {
-            lineages.learn(&pod, &self.spec);
+            lineages.learn(&pod, &self.spec, &self.given);
         }
         self.exit_codes.iter_mut().for_each(|codes| codes.note(&pod));
         pod.forget_lessons();
@@ -413,6 +419,7 @@ impl PodSet {
             self.queues.shift(step, &self.spec);
             self.refresh_places(step);
         }
+        self.bound_lessons();
         if self.pods.is_empty() {
             // Many Jobs only wait for their TTL. They should keep no memory for pods.
             self.queues = Queues::default();

@@ -28,6 +28,8 @@ pub(super) struct Queues {
     pub(super) misplaced: Queue<Rank>,
     /// Pods of earlier attempts that have not ended.
     pub(super) outdated: usize,
+    /// Pods that a new attempt makes outdated.
+    pub(super) of_attempt: SlotSet,
     /// Pods that are being deleted or removed and have not ended.
     pub(super) leaving: usize,
     /// Leaving pods that keep their places meanwhile, by place.
@@ -75,6 +77,7 @@ impl Queues {
         step.count(&mut self.outdated, |tags| {
             tags.prospect == Prospect::Outdated && tags.stage != PodStage::Ended
         });
+        step.keep(&mut self.of_attempt, Tags::is_of_attempt);
         step.count(&mut self.undecided, |tags| tags.tracking == Tracking::Unfinished);
         for tracking in Tracking::QUEUED {
             if let Some(queue) = self.of(tracking) {

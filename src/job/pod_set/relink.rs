@@ -14,7 +14,18 @@ impl PodSet {
         slots.into_iter().for_each(|slot| self.relink(slot));
     }
 
+    /// Classifies the pods again that a new attempt makes outdated. Each is outdated once, however often attempts follow each
+    /// other.
+    pub(super) fn relink_outdated(&mut self) {
+        let slots: Vec<Slot> = self.queues.of_attempt.iter().collect();
+        slots.into_iter().for_each(|slot| self.relink(slot));
+    }
+
     pub(super) fn relink(&mut self, slot: Slot) {
+        #[cfg(test)]
+        {
+            self.relinks += 1;
+        }
         let Some(entry) = self.pods.get_mut(slot) else { return };
         let tags = Tags::of(entry, &self.spec, &self.ledger, self.current_attempt);
         // A Job that fails counts its pods before they end: one without finalizer has been recorded, by whatever owner.

@@ -4,7 +4,9 @@
 
 use serde_json::json;
 
+use super::memory_asked::MOST_CONTAINERS;
 use super::*;
+use crate::job::memory::MemoryAmount;
 use crate::job::spec::{Completion, Job};
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::tests::fixture::{at, job, with};
@@ -73,4 +75,34 @@ fn readings_of_a_job_share_the_selector_and_until_it_is_finished_the_template() 
         assert_eq!(shared(&job.spec.template, &known.template), expected);
         assert!(Arc::ptr_eq(&job.spec.selector, &known.selector));
     }
+}
+
+/// A template whose containers `c0`, `c1`, … ask for 1, 2, … bytes, after one that asks for none.
+fn of_containers(number: usize) -> PodTemplate {
+    let asks = |number: usize| json!({"name": format!("c{number}"), "resources": {"limits": {"memory": number + 1}}});
+    let containers: Vec<_> = [json!({"name": "plain"})].into_iter().chain((0..number).map(asks)).collect();
+    let text = json!({"spec": {"containers": containers}}).to_string();
+    PodTemplate::new(&RawValue::from_string(text).unwrap())
+}
+
+/// Each of many pods may name 32 containers.
+#[test]
+fn a_template_is_read_once_for_the_memory_of_all_pods() {
+    let template = of_containers(3);
+    let read = |template: &PodTemplate| template.written.memory.get().map(std::ptr::from_ref);
+    assert_eq!(read(&template), None, "no pod has asked");
+    let first = MemoryAsked { limit: MemoryAmount::parse("1"), ..MemoryAsked::default() };
+    assert_eq!(template.memory_of("c0"), first);
+    let (known, of_next_pod) = (read(&template), template.clone());
+    assert_eq!(of_next_pod.memory_of("c2").limit, MemoryAmount::parse("3"));
+    assert_eq!(of_next_pod.memory_of("plain"), MemoryAsked::default());
+    assert!(known.is_some() && read(&of_next_pod) == known);
+    assert_eq!(template.dropped().memory_of("c0"), MemoryAsked::default());
+}
+
+#[test]
+fn of_too_many_containers_the_memory_of_the_first_is_known() {
+    let template = of_containers(MOST_CONTAINERS + 1);
+    let known = |number: usize| template.memory_of(&format!("c{number}")).limit.is_some();
+    assert_eq!([known(0), known(MOST_CONTAINERS - 1), known(MOST_CONTAINERS)], [true, true, false]);
 }

@@ -69,7 +69,8 @@ fn predecessors_that_have_ended_are_remembered() {
         let outcome =
             |name: &str| outcomes.iter().find(|(known, _)| *known == name).map(|(_, outcome)| *outcome);
         let after = state.job.options.after.clone().unwrap();
-        let look = OrderLook::new(&after, |name| state.was_met(name), outcome, |_| false);
+        let met = state.names_met();
+        let look = OrderLook::new(&after, |name| met.contains(name), outcome, |_| false);
         state.order_seen(look);
         let plan = step(&mut state, second);
         (plan.status.is_some(), state.job.status.after_met.as_deref().map(str::to_owned), plan.creates.len())
@@ -95,7 +96,8 @@ fn an_end_that_no_status_names_yet_is_remembered() {
     let after = state.job.options.after.clone().unwrap();
     for (ended, obstacle) in [("a", Some((Hindrance::Missing, "b"))), ("b", None)] {
         let outcome = |name: &str| (name == ended).then_some(JobOutcome::Succeeded);
-        let look = OrderLook::new(&after, |name| state.was_met(name), outcome, |_| false);
+        let met = state.names_met();
+        let look = OrderLook::new(&after, |name| met.contains(name), outcome, |_| false);
         let found = look.obstacle.as_ref().map(|found| (found.cause, &*found.job));
         assert_eq!(found, obstacle, "after the end of {ended}");
         state.order_seen(look);
@@ -212,6 +214,27 @@ fn a_resumed_job_starts_after_its_predecessors() {
     assert_eq!((plan.size(), plan.waiting), (0, by(Hindrance::Unfinished).map(Wait::After)));
     state.order_seen(look(None));
     assert_eq!(step(&mut state, 200).creates.len(), 1);
+}
+
+/// Any Job on the way may close a cycle. Many Jobs may wait, so they search seldom.
+#[test]
+fn searches_for_cycles_follow_at_growing_distances() {
+    let mut state = waiting();
+    let mut searched = Vec::new();
+    for second in 100..=400 {
+        if state.begins_cycle_search(at(second)) {
+            searched.push(second);
+        }
+        state.order_seen(look(by(Hindrance::Unfinished)));
+        let next = step(&mut state, second).wake_at;
+        assert!(next.is_some_and(|next| next > at(second) && next <= at(second + 60)), "{next:?}");
+    }
+    assert_eq!(searched, [100, 110, 120, 140, 180, 240, 300, 360]);
+    assert!(!state.begins_cycle_search(at(401)));
+    state.order_changed();
+    assert!(state.begins_cycle_search(at(401)), "its own predecessors have changed");
+    assert!(!state.begins_cycle_search(at(402)));
+    assert!(state.begins_cycle_search(at(50)), "the clock was set back");
 }
 
 #[test]

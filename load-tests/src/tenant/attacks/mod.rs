@@ -9,8 +9,10 @@ mod circles;
 mod crowded;
 mod gang;
 mod held;
+mod lineages;
 mod marks;
 mod options;
+mod order;
 mod owners;
 mod selectors;
 mod sizes;
@@ -88,6 +90,10 @@ pub(super) enum Attack {
     CrowdedIndex,
     /// Pods without controller, and suspended Jobs that look up as many of their labels as they may.
     Lookups,
+    /// Jobs that wait for each other in all ways, and one of them changes again and again.
+    Order,
+    /// Pods whose annotations teach one index of their Job after the other as much as is read.
+    Lineages,
 }
 
 impl Attack {
@@ -171,6 +177,8 @@ impl Attack {
             Self::Vanishing => vanishing::begin(tenant).await,
             Self::CrowdedIndex => crowded::begin(tenant).await,
             Self::Lookups => selectors::lookups(tenant).await,
+            Self::Order => order::begin(tenant).await,
+            Self::Lineages => lineages::begin(tenant).await,
         }
         Ok(())
     }
@@ -188,6 +196,8 @@ impl Attack {
             Self::Vanishing => vanishing::go_on(tenant).await,
             Self::CrowdedIndex => crowded::resize(tenant).await,
             Self::Lookups => selectors::look_up_again(tenant).await,
+            Self::Order => order::change(tenant).await,
+            Self::Lineages => lineages::teach(tenant).await,
             _ => {}
         }
     }
@@ -209,7 +219,7 @@ impl Attack {
             aid.end(&yard.admin).await?;
         }
         match self {
-            Self::Finalizers | Self::CrowdedIndex => held::end(tenant).await,
+            Self::Finalizers | Self::CrowdedIndex | Self::Lineages => held::end(tenant).await,
             Self::Gang => gang::end(tenant).await,
             _ => Ok(()),
         }
@@ -217,7 +227,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 30] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -246,6 +256,8 @@ const NAMES: [&str; 28] = [
     "vanishing",
     "crowded-index",
     "lookups",
+    "order",
+    "lineages",
 ];
 
 #[cfg(test)]

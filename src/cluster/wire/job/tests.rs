@@ -252,6 +252,19 @@ fn status_is_read_as_the_job_controller_reads_it() {
     assert_eq!(status.conditions[0].last_probe_time, None);
 }
 
+/// Any user of the Job may write it.
+#[test]
+fn of_the_names_that_have_ended_only_those_count_that_the_job_is_after() {
+    let met = |annotations: Value| {
+        observe(json!({"metadata": {"annotations": annotations}})).job.unwrap().status.after_met
+    };
+    let after = |met: &str| json!({"yardmaster.dev/after": "b, a", "yardmaster.dev/after-met": met});
+    assert_eq!(met(after("b,x,a")).as_deref(), Some("a,b"));
+    assert_eq!(met(after(&",".repeat(2_561))), None);
+    assert_eq!(met(after(&format!("b,{}", "x".repeat(3_000)))), None, "it is too long");
+    assert_eq!(met(json!({"yardmaster.dev/after-met": "a"})), None, "it is after none");
+}
+
 /// A status of 300,000 short UIDs would take 14 MB.
 #[test]
 fn of_a_status_that_lists_too_many_uids_no_list_is_kept() {
