@@ -10,7 +10,7 @@ mod correlator;
 mod pending;
 mod turns;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -25,14 +25,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use self::pending::Pending;
 use self::turns::Class;
-use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
+use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
 use crate::job::short_text::{short, short_word};
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
-use crate::telemetry::traces::CallTrace;
 
 /// The object that an Event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,8 +99,6 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Shortest and longest pause after a 429; its `Retry-After` is clamped to them.
-const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
 #[derive(Clone, Debug)]
@@ -123,8 +120,7 @@ impl Recorder {
         let recorder = Self { inbox, pending: watch::Sender::default(), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        let busy = BusyServer::default();
-        let sender = Sender { gate, busy, correlator, taken: Pending::default(), pending, metrics };
+        let sender = Sender { gate, correlator, taken: Pending::default(), pending, metrics };
         tokio::spawn(sender.run_supervised(events));
         recorder
     }
@@ -180,7 +176,6 @@ impl Recorder {
 /// Sends recorded Events through the gate, one write of each series at a time.
 struct Sender {
     gate: WriteGate,
-    busy: BusyServer,
     correlator: EventCorrelator,
     /// The pending Events that have left the inbox.
     taken: Pending,
@@ -218,7 +213,7 @@ impl Sender {
             }
             let now = Instant::now();
             while let Some(write) = self.correlator.next_write(now) {
-                sending.push(send(self.gate.clone(), self.busy.clone(), write).boxed());
+                sending.push(send(self.gate.clone(), write).boxed());
             }
         }
     }
@@ -289,59 +284,22 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Until when the API server wants no Events. Clones are the same time.
-#[derive(Clone, Debug, Default)]
-struct BusyServer(Arc<Mutex<Option<Instant>>>);
-
-impl BusyServer {
-    /// The API server has refused an Event, and asked to be left alone for this long.
-    fn refused(&self, retry_after: Duration) {
-        let pause = retry_after.clamp(BUSY_PAUSE.0, BUSY_PAUSE.1);
-        let mut until = self.lock();
-        *until = until.max(Some(Instant::now() + pause));
-    }
-
-    /// When the API server may be asked again, if not now.
-    fn until(&self) -> Option<Instant> {
-        self.lock().filter(|until| *until > Instant::now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// How the gate schedules a write.
 fn order(write: &EventWrite) -> Order {
     // An Event reports a past action, which stays true whichever replica owns the shard now.
     Order::new(write.series.class.priority(), write.series.about.uid.clone(), Fence::unlimited())
 }
 
-/// Waits until a write may leave.
-async fn slot(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result<Turn, WriteError> {
-    loop {
-        let slot = gate.reserve(&order(write), &write.write).wait().await?;
-        // Another Event may have been refused meanwhile.
-        let Some(until) = busy.until() else { return Ok(slot) };
-        drop(slot);
-        sleep_until(until).await;
-    }
-}
-
 /// Sends a write, and again after transient failures as often as its class allows. A write that may not
 /// have been read is not repeated in protobuf: the correlator composes it again, in JSON.
-async fn send(gate: WriteGate, busy: BusyServer, write: EventWrite) -> (EventWrite, Delivery) {
+async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(FIRST_PAUSE)
         .with_max_times(write.series.class.retries())
         .build();
     let mut is_repeated = false;
     loop {
-        let answer = match slot(&gate, &busy, &write).await {
-            Ok(turn) => gate.submit_in(turn, order(&write), write.write.clone(), CallTrace::default()).await,
-            Err(failure) => Err(failure),
-        };
-        let failure = match answer {
+        let failure = match gate.submit(order(&write), write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
             Ok(_) => return (write, Delivery::Sent),
             // An earlier try has succeeded and its answer was lost.
@@ -351,10 +309,6 @@ async fn send(gate: WriteGate, busy: BusyServer, write: EventWrite) -> (EventWri
         if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
             tracing::debug!(%failure, "an Event was refused in protobuf");
             return (write, Delivery::RefusedInProtobuf);
-        }
-        if let WriteError::Busy { retry_after: Some(asked) } = failure {
-            // Without `Retry-After`, it is a limit for a namespace or an object, of which other Events know nothing.
-            busy.refused(asked);
         }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {

@@ -11,7 +11,8 @@
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
 //! (429) had none. It goes back to the head of its queue, and the gate pauses for as long as the API server
-//! asks. Rejected Events are returned to their recorder, since they may be out of date by then. Refusals by
+//! asks. Rejected Events are returned to their recorder, since they may be out of date by then;
+//! others of the namespace pause if the API server asks for it. Refusals by
 //! a webhook are returned as well, whatever their code.
 
 mod answer;
@@ -223,20 +224,11 @@ impl WriteGate {
         Box::pin(shared.carry_out(order, write, trace, turn))
     }
 
-    /// Asks for the turn of a write.
-    pub fn reserve(&self, order: &Order, write: &Write) -> Reservation {
-        self.reserve_in(order, write.lane())
-    }
-
     /// Asks for the turn of a Job's status in this namespace. Its content can be decided when the turn has
     /// come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
-        self.reserve_in(order, Lane::status(namespace))
-    }
-
-    fn reserve_in(&self, order: &Order, lane: Lane) -> Reservation {
         let (waiting, turn) = Waiting::of(order);
-        self.shared.queue(order, lane, waiting);
+        self.shared.queue(order, Lane::status(namespace), waiting);
         Reservation { turn }
     }
 

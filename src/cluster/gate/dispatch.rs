@@ -144,7 +144,15 @@ impl Shared {
                     turn = next_turn;
                 }
                 result => {
-                    self.end(slot, signal, |_| ());
+                    let asked = match &result {
+                        // Without `Retry-After`, it is a limit for an object, of which other Events know nothing.
+                        Err(WriteError::Busy { retry_after }) => *retry_after,
+                        _ => None,
+                    };
+                    let lane = asked.map(|_| write.lane());
+                    self.end(slot, signal, |state| {
+                        lane.iter().for_each(|lane| state.slots.pause(lane, asked));
+                    });
                     return result;
                 }
             }

@@ -261,6 +261,23 @@ async fn events_wait_as_long_as_a_busy_api_server_asks() {
     assert_eq!(bench.store.stored().len(), 50);
 }
 
+/// If priority and fairness queues requests by namespace, one is refused while others are served.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_refused_holds_up_no_events_of_others() {
+    let bench = bench();
+    *bench.store.retry_after.lock().unwrap() = Some(20);
+    bench.store.refusals.lock().unwrap().extend([429]);
+    bench.recorder.record(in_namespace("busy", 0, "First", EventType::Warning));
+    sleep(Duration::from_millis(100)).await;
+    for namespace in ["busy", "n"] {
+        bench.recorder.record(in_namespace(namespace, 1, namespace, EventType::Normal));
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(bench.store.stored(), [("n".into(), "m".into(), 1)]);
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.stored().len(), 3);
+}
+
 /// A network that panics once.
 struct Panicking {
     panics: Mutex<bool>,
