@@ -2,12 +2,12 @@
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
 //! count, many similar ones become a combined one, and one object cannot flood the API server. Events that
-//! only inform are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this.
+//! only inform are sent one at a time in each namespace. Events that must be delivered (how a Job ended) are exempt from this.
 //! If more are pending than may be, the namespace that has most loses its oldest.
 
 mod body;
 mod correlator;
-mod pending;
+mod counts;
 mod turns;
 
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
-use self::pending::Pending;
+use self::counts::EventCounts;
 use self::turns::Class;
 use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
@@ -105,7 +105,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Recorder {
     inbox: mpsc::UnboundedSender<Event>,
     /// Events that have neither been sent nor lost.
-    pending: watch::Sender<Pending>,
+    pending: watch::Sender<EventCounts>,
     metrics: Arc<Metrics>,
 }
 
@@ -120,7 +120,7 @@ impl Recorder {
         let recorder = Self { inbox, pending: watch::Sender::default(), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        let sender = Sender { gate, correlator, taken: Pending::default(), pending, metrics };
+        let sender = Sender { gate, correlator, taken: EventCounts::default(), pending, metrics };
         tokio::spawn(sender.run_supervised(events));
         recorder
     }
@@ -167,7 +167,7 @@ impl Recorder {
         self.pending.borrow().total()
     }
 
-    async fn wait_for(&self, is_reached: impl FnMut(&Pending) -> bool) {
+    async fn wait_for(&self, is_reached: impl FnMut(&EventCounts) -> bool) {
         // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
         let _ = self.pending.subscribe().wait_for(is_reached).await;
     }
@@ -178,8 +178,8 @@ struct Sender {
     gate: WriteGate,
     correlator: EventCorrelator,
     /// The pending Events that have left the inbox.
-    taken: Pending,
-    pending: watch::Sender<Pending>,
+    taken: EventCounts,
+    pending: watch::Sender<EventCounts>,
     metrics: Arc<Metrics>,
 }
 
@@ -201,7 +201,6 @@ impl Sender {
         let mut sending = FuturesUnordered::new();
         let mut open = true;
         while open || !sending.is_empty() {
-            let given_up = self.correlator.turn_given_up();
             tokio::select! {
                 biased;
                 event = events.recv(), if open => match event {
@@ -209,10 +208,8 @@ impl Sender {
                     None => open = false,
                 },
                 Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
-                () = until(given_up) => {}
             }
-            let now = Instant::now();
-            while let Some(write) = self.correlator.next_write(now) {
+            while let Some(write) = self.correlator.next_write() {
                 sending.push(send(self.gate.clone(), write).boxed());
             }
         }
@@ -274,14 +271,6 @@ impl Sender {
 
 fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
-}
-
-/// Waits until this time, or forever.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// How the gate schedules a write.

@@ -21,11 +21,10 @@ use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
-use tokio::time::Instant;
 
 use self::memory::{MOST, Memory};
 use super::body::{EventBody, seconds};
-use super::turns::{Class, Turn, Turns};
+use super::turns::{Class, Turns};
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
@@ -84,7 +83,6 @@ pub(super) struct EventWrite {
     pub(super) write: Write,
     /// Number of recorded Events that it covers.
     pub(super) covered: usize,
-    turn: Turn,
 }
 
 /// The common properties of recorded Events that become one Event.
@@ -234,14 +232,14 @@ impl EventCorrelator {
     }
 
     /// Takes the next write to send, if there is one whose turn has come.
-    pub(super) fn next_write(&mut self, now: Instant) -> Option<EventWrite> {
-        while let Some((key, turn)) = self.turns.next(now) {
+    pub(super) fn next_write(&mut self) -> Option<EventWrite> {
+        while let Some(key) = self.turns.next() {
             match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
                 Some(series) if series.unsent > 0 => {
-                    return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
+                    return Some(series.write(&self.component, self.encoding, &mut self.random));
                 }
                 // A series that waits is not forgotten.
-                _ => self.turns.end(turn),
+                _ => self.turns.end(key.class, &key.about.namespace),
             }
         }
         None
@@ -258,14 +256,9 @@ impl EventCorrelator {
         }))
     }
 
-    /// When to ask again for the next write, though nothing was delivered.
-    pub(super) fn turn_given_up(&self) -> Option<Instant> {
-        self.turns.given_up()
-    }
-
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.turn);
+        self.turns.end(write.series.class, &write.series.about.namespace);
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }
@@ -396,13 +389,7 @@ impl Series {
     }
 
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
-    fn write(
-        &mut self,
-        turn: Turn,
-        component: &str,
-        encoding: Encoding,
-        random: &mut SmallRng,
-    ) -> EventWrite {
+    fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
         let write = match &self.name {
             Some(name) => {
@@ -433,7 +420,7 @@ impl Series {
             }
         };
         let covered = std::mem::take(&mut self.unsent);
-        EventWrite { series: self.key.clone(), write, covered, turn }
+        EventWrite { series: self.key.clone(), write, covered }
     }
 }
 

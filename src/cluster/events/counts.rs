@@ -1,23 +1,23 @@
-//! Numbers of recorded Events, by class and namespace.
+//! Numbers of Events or of their writes, by class and namespace.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::turns::Class;
 
-/// A number of Events of each class.
+/// A number for each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts([usize; 3]);
+struct ByClass([usize; 3]);
 
-/// Recorded Events that have neither been sent nor lost.
+/// Numbers of all namespaces.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pending {
-    all: Counts,
+pub(super) struct EventCounts {
+    all: ByClass,
     /// Namespaces that have some.
-    namespaces: HashMap<Arc<str>, Counts>,
+    namespaces: HashMap<Arc<str>, ByClass>,
 }
 
-impl Pending {
+impl EventCounts {
     /// The number of a class.
     pub(super) fn of(&self, class: Class) -> usize {
         self.all.0[class as usize]
@@ -49,7 +49,7 @@ impl Pending {
     pub(super) fn remove(&mut self, namespace: &Arc<str>, class: Class, events: usize) {
         self.subtract(
             namespace,
-            Counts(std::array::from_fn(|of| if of == class as usize { events } else { 0 })),
+            ByClass(std::array::from_fn(|of| if of == class as usize { events } else { 0 })),
         );
     }
 
@@ -58,18 +58,18 @@ impl Pending {
         others.namespaces.iter().for_each(|(namespace, counts)| self.subtract(namespace, *counts));
     }
 
-    fn subtract(&mut self, namespace: &Arc<str>, counts: Counts) {
+    fn subtract(&mut self, namespace: &Arc<str>, counts: ByClass) {
         self.all.subtract(counts);
         if let Some(known) = self.namespaces.get_mut(namespace) {
             known.subtract(counts);
-            if *known == Counts::default() {
+            if *known == ByClass::default() {
                 self.namespaces.remove(namespace);
             }
         }
     }
 }
 
-impl Counts {
+impl ByClass {
     fn subtract(&mut self, others: Self) {
         self.0.iter_mut().zip(others.0).for_each(|(number, other)| *number -= other);
     }
