@@ -123,19 +123,9 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
     /// An item of a flow is unwanted from now on. Unwanted items are dropped together, without a walk over
     /// the flow for each. This happens when they may be more than half of the flow, or when their turn comes.
     pub(super) fn forget(&mut self, priority: P, group: &G, flow: &F) {
-        let is_unwanted = self.is_unwanted;
-        self.drop_of(priority, group, |flows| flows.forget(flow, is_unwanted));
-    }
-
-    /// Drops items of a flow that are not to be kept. A flow that keeps some keeps its turn.
-    pub(super) fn retain(&mut self, priority: P, group: &G, flow: &F, keep: impl Fn(&T) -> bool) {
-        self.drop_of(priority, group, |flows| flows.retain(flow, keep));
-    }
-
-    fn drop_of(&mut self, priority: P, group: &G, drop_some: impl FnOnce(&mut Flows<F, T>) -> usize) {
         let Some(level) = self.levels.get_mut(&priority) else { return };
         let Some(flows) = level.groups.lists.get_mut(group) else { return };
-        level.len -= drop_some(flows);
+        level.len -= flows.forget(flow, self.is_unwanted);
         if flows.is_empty() {
             level.groups.lists.remove(group);
             level.groups.order.retain(|waiting| waiting != group);

@@ -2,7 +2,7 @@
 //!
 //! The rules are client-go's, except for the last one. Equal Events are counted in one. From the tenth
 //! different message on, Events of one object, type and reason are combined into one. If the API server
-//! is slow, this begins with the second Event that waits. An object has a burst of 25 Events of each
+//! is slow, a write covers all of them that wait. An object has a burst of 25 Events of each
 //! type, then one every five minutes. With client-go both types share one burst, and an object that has
 //! created many pods has none left for its failures.
 //!
@@ -49,9 +49,9 @@ const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
-/// If this many writes of Normal Events wait, the API server is slow. Then waiting Events of one object,
-/// type and reason are combined, however few they are. So an object costs the API server a few writes
-/// instead of [`SIMILAR`].
+/// If this many writes of Normal Events wait, the API server is slow. Then the next write combines the
+/// waiting Events of one object, type and reason, however few they are. So an object costs the API server a
+/// few writes instead of [`SIMILAR`].
 const BACKLOG: usize = 100;
 
 /// The result of recording an Event.
@@ -177,12 +177,9 @@ impl EventCorrelator {
             last: event.at,
         });
         object.last = object.last.max(event.at);
-        let class = Class::of(&event);
-        let is_slow = class == Class::Normal && self.turns.waiting() >= BACKLOG;
-        let combined =
-            !event.must && (object.joins_many(&event) || (is_slow && object.has_similar_waiting(&event)));
+        let combined = !event.must && object.joins_many(&event);
         let key = SeriesKey {
-            class,
+            class: Class::of(&event),
             about: event.about,
             kind: event.kind,
             reason: event.reason,
@@ -196,25 +193,10 @@ impl EventCorrelator {
         if !allowed {
             return Noted::Spam;
         }
-        let alone = if combined && is_slow { object.take_waiting(&key.reason) } else { Vec::new() };
         let key = Arc::new(key);
         object.make_room_for(&key);
-        let series = object.series.entry(key.clone()).or_insert_with(|| Series {
-            key,
-            message: "".into(),
-            count: 0,
-            first: event.at,
-            last: event.at,
-            name: None,
-            busy: false,
-            unsent: 0,
-        });
-        series.take_in(event.at, &alone);
-        series.message = if combined {
-            format!("(combined from similar events): {}", event.message).into()
-        } else {
-            event.message
-        };
+        let series = object.series.entry(key.clone()).or_insert_with(|| Series::new(key));
+        series.record(event.at, event.message);
         let (key, was_busy) = (series.key.clone(), std::mem::replace(&mut series.busy, true));
         let ObjectRef { namespace, uid, .. } = &key.about;
         let bytes = object.weigh();
@@ -223,22 +205,19 @@ impl EventCorrelator {
         if !was_busy {
             self.turns.push(key.class, namespace, uid, key.clone());
         }
-        if !alone.is_empty() {
-            let is_kept =
-                |waiting: &Arc<SeriesKey>| !alone.iter().any(|other| Arc::ptr_eq(&other.key, waiting));
-            self.turns.retain(namespace, uid, is_kept);
-        }
         Noted::Covered
     }
 
     /// Takes the next write to send, if there is one whose turn has come.
     pub(super) fn next_write(&mut self) -> Option<EventWrite> {
         while let Some(key) = self.turns.next() {
-            match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
+            let is_slow = key.class == Class::Normal && self.turns.waiting() >= BACKLOG;
+            let object = self.objects.get_mut(&key.about.uid);
+            match object.and_then(|object| object.next(&key, is_slow)) {
                 Some(series) if series.unsent > 0 => {
                     return Some(series.write(&self.component, self.encoding, &mut self.random));
                 }
-                // A series that waits is not forgotten.
+                // Its Events were merged into another series.
                 _ => self.turns.end(key.class, &key.about.namespace),
             }
         }
@@ -349,51 +328,67 @@ impl ObjectEvents {
         }
     }
 
-    /// Whether other Normal Events with this one's reason wait for their turn, combined or alone. If an
-    /// equal Event waits, the answer is no: its write covers this one.
-    fn has_similar_waiting(&self, event: &Event) -> bool {
-        let mut has_similar = false;
-        for series in self.series.values().filter(|series| series.waits_with(&event.reason)) {
-            if series.key.message.as_ref() == Some(&event.message) {
-                return false;
-            }
-            has_similar |= series.key.message.is_none() || series.is_alone();
+    /// The series whose turn has come. If the API server `is_slow`, all Events with its reason that wait become
+    /// one series, except those that the API server has already.
+    fn next(&mut self, key: &Arc<SeriesKey>, is_slow: bool) -> Option<&mut Series> {
+        let waits = |series: &Series| {
+            let is_similar = series.key.class == key.class && series.key.reason == key.reason;
+            is_similar && series.unsent > 0 && (series.key.message.is_none() || series.name.is_none())
+        };
+        let is_merged = is_slow
+            && self.series.get(key).is_none_or(waits)
+            && self.series.values().filter(|series| waits(series)).count() > 1;
+        if !is_merged {
+            return self.series.get_mut(key);
         }
-        has_similar
-    }
-
-    /// Takes the Normal Events with this reason that wait alone.
-    fn take_waiting(&mut self, reason: &str) -> Vec<Series> {
-        let taken = self.series.extract_if(|_, series| series.waits_with(reason) && series.is_alone());
-        taken.map(|(_, series)| series).collect()
+        let parts = self.series.extract_if(|key, series| key.message.is_some() && waits(&*series));
+        let parts: Vec<Series> = parts.map(|(_, part)| part).collect();
+        let key = Arc::new(SeriesKey { message: None, ..(**key).clone() });
+        let merged = self.series.entry(key.clone()).or_insert_with(|| Series::new(key));
+        parts.into_iter().for_each(|part| merged.merge(part));
+        Some(merged)
     }
 }
 
 impl Series {
-    /// Whether it waits for its turn among Normal Events, with this reason.
-    fn waits_with(&self, reason: &str) -> bool {
-        self.unsent > 0 && self.key.class == Class::Normal && *self.key.reason == *reason
+    fn new(key: Arc<SeriesKey>) -> Self {
+        Self {
+            key,
+            message: "".into(),
+            count: 0,
+            first: Timestamp::MAX,
+            last: Timestamp::MIN,
+            name: None,
+            busy: false,
+            unsent: 0,
+        }
     }
 
-    /// Merges an Event of this time, and those of other series, which end.
-    fn take_in(&mut self, at: Timestamp, others: &[Self]) {
-        self.count += 1 + others.iter().map(|other| other.count).sum::<u32>();
-        self.unsent += 1 + others.iter().map(|other| other.unsent).sum::<usize>();
-        self.first = others.iter().map(|other| other.first).fold(self.first, Timestamp::min);
-        self.last = others.iter().map(|other| other.last).fold(self.last.max(at), Timestamp::max);
+    fn record(&mut self, at: Timestamp, message: Box<str>) {
+        (self.count, self.unsent, self.message) = (self.count + 1, self.unsent + 1, message);
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
     }
 
-    /// Whether it is not combined, and is no Event in the API server that could be patched.
-    fn is_alone(&self) -> bool {
-        self.key.message.is_some() && self.name.is_none()
+    /// Merges a series that waits. The latest message stays.
+    fn merge(&mut self, other: Self) {
+        if (other.last, &other.message) > (self.last, &self.message) {
+            self.message = other.message;
+        }
+        (self.count, self.unsent, self.busy) = (self.count + other.count, self.unsent + other.unsent, true);
+        (self.first, self.last) = (self.first.min(other.first), self.last.max(other.last));
     }
 
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
     fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
+        let message = match self.key.message {
+            Some(_) => self.message.clone(),
+            None => format!("(combined from similar events): {}", self.message).into(),
+        };
         let write = match &self.name {
             Some(name) => {
-                let patch = json!({"count": self.count, "lastTimestamp": seconds(self.last), "message": self.message});
+                let patch =
+                    json!({"count": self.count, "lastTimestamp": seconds(self.last), "message": message});
                 Write::PatchEvent { namespace, name: name.clone(), body: patch.to_string().into() }
             }
             None => {
@@ -408,7 +403,7 @@ impl Series {
                     about: &self.key.about,
                     kind: self.key.kind,
                     reason: &self.key.reason,
-                    message: &self.message,
+                    message: &message,
                     count: self.count,
                     first: self.first,
                     last: self.last,

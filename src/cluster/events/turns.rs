@@ -100,11 +100,6 @@ impl<T> Turns<T> {
         self.waiting.push(class, namespace.clone(), object.clone(), item);
     }
 
-    /// Drops Normal Events about an object that wait and are not kept.
-    pub(super) fn retain(&mut self, namespace: &Arc<str>, object: &Uid, keep: impl Fn(&T) -> bool) {
-        self.waiting.retain(Class::Normal, namespace, object, keep);
-    }
-
     /// Takes the item that would have the next turn of its class and namespace.
     pub(super) fn take_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<T> {
         let is_its = |of: Class, name: &Arc<str>, _| match of == class && name == namespace {
