@@ -22,44 +22,16 @@ use rand::rngs::SmallRng;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
+use self::correlator::{Delivery, EventCorrelator, EventWrite};
 use self::counts::EventCounts;
 use self::turns::Class;
 use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
+use crate::job::job_id::JobId;
 use crate::job::manifest::Encoding;
 use crate::job::short_text::{short, short_word};
-use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
-
-/// The object that an Event is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectRef {
-    /// `apiVersion`.
-    pub api_version: &'static str,
-    /// `kind`.
-    pub kind: &'static str,
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `metadata.uid`.
-    pub uid: Uid,
-}
-
-impl ObjectRef {
-    /// A Job.
-    pub fn job(namespace: &Arc<str>, name: &Arc<str>, uid: &Uid) -> Self {
-        Self {
-            api_version: "batch/v1",
-            kind: "Job",
-            namespace: namespace.clone(),
-            name: name.clone(),
-            uid: uid.clone(),
-        }
-    }
-}
 
 /// `type` of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,7 +56,7 @@ impl EventType {
 #[derive(Clone, Debug)]
 pub struct Event {
     /// `involvedObject`.
-    pub about: ObjectRef,
+    pub about: JobId,
     /// `type`.
     pub kind: EventType,
     /// `reason`: the cause in one CamelCase word.
@@ -129,7 +101,7 @@ impl Recorder {
     pub fn record(&self, event: Event) {
         let (reason, message) = (short_word(&event.reason).into(), short(&event.message).into());
         let event = Event { reason, message, ..event };
-        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        let (class, namespace) = (Class::of(&event), event.about.namespace().clone());
         // If a namespace has more than its share, the sender makes room. Until then, at most twice its share
         // waits.
         let has_room = self.pending.send_if_modified(|pending| {
@@ -216,11 +188,11 @@ impl Sender {
     }
 
     fn take(&mut self, event: Event) {
-        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        let (class, namespace) = (Class::of(&event), event.about.namespace().clone());
         self.taken.add(&namespace, class);
         match self.correlator.note(event) {
-            Noted::Covered => self.make_room(&namespace, class),
-            Noted::Spam => self.lost(LostEvent::Spam, &namespace, class, 1),
+            true => self.make_room(&namespace, class),
+            false => self.lost(LostEvent::Spam, &namespace, class, 1),
         }
     }
 
@@ -248,7 +220,7 @@ impl Sender {
     fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
         let (series, covered) = (write.series.clone(), write.covered);
         self.correlator.delivered(write, delivery);
-        let namespace = &series.about.namespace;
+        let namespace = series.about.namespace();
         match delivery {
             Delivery::Sent => self.acknowledge(namespace, series.class, covered),
             Delivery::Failed => self.lost(LostEvent::Refused, namespace, series.class, covered),
@@ -276,7 +248,7 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
 /// How the gate schedules a write.
 fn order(write: &EventWrite) -> Order {
     // An Event reports a past action, which stays true whichever replica owns the shard now.
-    Order::new(write.series.class.priority(), write.series.about.uid.clone(), Fence::unlimited())
+    Order::new(write.series.class.priority(), write.series.about.uid().clone(), Fence::unlimited())
 }
 
 /// Sends a write, and again after transient failures as often as its class allows. A write that may not

@@ -4,17 +4,21 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{EventType, ObjectRef};
+use super::EventType;
+use crate::job::job_id::JobId;
 use crate::job::manifest::Encoding;
 use crate::job::protobuf::{Writer, core_object};
 
+/// `apiVersion` and `kind` of the object that an Event is about.
+const API_VERSION: &str = "batch/v1";
+const KIND: &str = "Job";
 /// About how many bytes an Event has in protobuf.
 const ROOM: usize = 512;
 
 /// The content of an Event.
 pub(super) struct EventBody<'a> {
     pub(super) name: &'a str,
-    pub(super) about: &'a ObjectRef,
+    pub(super) about: &'a JobId,
     pub(super) kind: EventType,
     pub(super) reason: &'a str,
     pub(super) message: &'a str,
@@ -39,13 +43,13 @@ impl EventBody<'_> {
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": about.namespace},
+            "metadata": {"name": self.name, "namespace": about.namespace()},
             "involvedObject": {
-                "apiVersion": about.api_version,
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
+                "apiVersion": API_VERSION,
+                "kind": KIND,
+                "namespace": about.namespace(),
+                "name": about.name(),
+                "uid": about.uid(),
             },
             "type": self.kind.as_str(),
             "reason": self.reason,
@@ -64,9 +68,15 @@ impl EventBody<'_> {
         core_object("Event", ROOM, |event| {
             event.message(1, |metadata| {
                 metadata.bytes(1, self.name.as_bytes());
-                metadata.bytes(3, self.about.namespace.as_bytes());
+                metadata.bytes(3, self.about.namespace().as_bytes());
             });
-            event.message(2, |about| self.about.write(about));
+            event.message(2, |about| {
+                about.bytes(1, KIND.as_bytes());
+                about.bytes(2, self.about.namespace().as_bytes());
+                about.bytes(3, self.about.name().as_bytes());
+                about.bytes(4, self.about.uid().to_string().as_bytes());
+                about.bytes(5, API_VERSION.as_bytes());
+            });
             event.bytes(3, self.reason.as_bytes());
             event.bytes(4, self.message.as_bytes());
             event.message(5, |source| source.bytes(1, self.component.as_bytes()));
@@ -76,16 +86,6 @@ impl EventBody<'_> {
             event.bytes(9, self.kind.as_str().as_bytes());
             event.bytes(14, self.component.as_bytes());
         })
-    }
-}
-
-impl ObjectRef {
-    fn write(&self, message: &mut Writer) {
-        message.bytes(1, self.kind.as_bytes());
-        message.bytes(2, self.namespace.as_bytes());
-        message.bytes(3, self.name.as_bytes());
-        message.bytes(4, self.uid.to_string().as_bytes());
-        message.bytes(5, self.api_version.as_bytes());
     }
 }
 

@@ -22,12 +22,13 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
 
-use self::memory::{MOST, Memory};
+use self::memory::Memory;
 use super::body::{EventBody, seconds};
 use super::turns::{Class, Turns};
-use super::{Event, EventType, ObjectRef};
+use super::{Event, EventType};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
+use crate::job::job_id::JobId;
 use crate::job::manifest::Encoding;
 use crate::job::uid::UidMap;
 
@@ -54,15 +55,6 @@ const NAME: usize = 253;
 /// few writes instead of [`SIMILAR`].
 const BACKLOG: usize = 100;
 
-/// The result of recording an Event.
-#[derive(Debug)]
-pub(super) enum Noted {
-    /// A write of its series will cover the Event.
-    Covered,
-    /// The Event was dropped: there were too many about this object.
-    Spam,
-}
-
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
@@ -88,7 +80,7 @@ pub(super) struct EventWrite {
 /// The common properties of recorded Events that become one Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SeriesKey {
-    pub(super) about: ObjectRef,
+    pub(super) about: JobId,
     pub(super) class: Class,
     kind: EventType,
     reason: Box<str>,
@@ -122,7 +114,6 @@ struct ObjectEvents {
     warnings: Option<Rate>,
     similar: HashMap<(EventType, Box<str>), Similar>,
     series: HashMap<Arc<SeriesKey>, Series>,
-    last: Timestamp,
 }
 
 /// Different messages of one type and reason.
@@ -164,19 +155,18 @@ impl EventCorrelator {
         self.turns = Turns::default();
     }
 
-    /// Records an Event.
-    pub(super) fn note(&mut self, event: Event) -> Noted {
+    /// Records an Event, which a write will cover. Returns false if it was dropped, since there were too many
+    /// about this object.
+    pub(super) fn note(&mut self, event: Event) -> bool {
         self.sweep();
-        let object = self.objects.entry(event.about.uid.clone()).or_insert_with(|| ObjectEvents {
-            namespace: event.about.namespace.clone(),
+        let object = self.objects.entry(event.about.uid().clone()).or_insert_with(|| ObjectEvents {
+            namespace: event.about.namespace().clone(),
             bytes: 0,
             normal: Rate::per_period(REFILL, BURST),
             warnings: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
             series: HashMap::new(),
-            last: event.at,
         });
-        object.last = object.last.max(event.at);
         let combined = !event.must && object.joins_many(&event);
         let key = SeriesKey {
             class: Class::of(&event),
@@ -191,34 +181,34 @@ impl EventCorrelator {
         };
         let allowed = event.must || rate.as_ref().is_none_or(Rate::try_take);
         if !allowed {
-            return Noted::Spam;
+            return false;
         }
         let key = Arc::new(key);
         object.make_room_for(&key);
         let series = object.series.entry(key.clone()).or_insert_with(|| Series::new(key));
         series.record(event.at, event.message);
         let (key, was_busy) = (series.key.clone(), std::mem::replace(&mut series.busy, true));
-        let ObjectRef { namespace, uid, .. } = &key.about;
+        let (namespace, uid) = (key.about.namespace(), key.about.uid());
         let bytes = object.weigh();
         let before = std::mem::replace(&mut object.bytes, bytes);
         self.memory.change(&object.namespace, before, object.bytes);
         if !was_busy {
             self.turns.push(key.class, namespace, uid, key.clone());
         }
-        Noted::Covered
+        true
     }
 
     /// Takes the next write to send, if there is one whose turn has come.
     pub(super) fn next_write(&mut self) -> Option<EventWrite> {
         while let Some(key) = self.turns.next() {
             let is_slow = key.class == Class::Normal && self.turns.waiting() >= BACKLOG;
-            let object = self.objects.get_mut(&key.about.uid);
+            let object = self.objects.get_mut(key.about.uid());
             match object.and_then(|object| object.next(&key, is_slow)) {
                 Some(series) if series.unsent > 0 => {
                     return Some(series.write(&self.component, self.encoding, &mut self.random));
                 }
                 // Its Events were merged into another series.
-                _ => self.turns.end(key.class, &key.about.namespace),
+                _ => self.turns.end(key.class, key.about.namespace()),
             }
         }
         None
@@ -228,7 +218,7 @@ impl EventCorrelator {
     /// that; `None` if none wait.
     pub(super) fn drop_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<usize> {
         let key = self.turns.take_oldest(class, namespace)?;
-        let series = self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key));
+        let series = self.objects.get_mut(key.about.uid()).and_then(|object| object.series.get_mut(&key));
         Some(series.map_or(0, |series| {
             series.busy = false;
             std::mem::take(&mut series.unsent)
@@ -237,11 +227,11 @@ impl EventCorrelator {
 
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.series.class, &write.series.about.namespace);
+        self.turns.end(write.series.class, write.series.about.namespace());
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }
-        let object = self.objects.get_mut(&write.series.about.uid);
+        let object = self.objects.get_mut(write.series.about.uid());
         let Some(series) = object.and_then(|object| object.series.get_mut(&write.series)) else { return };
         match delivery {
             Delivery::Sent => {}
@@ -255,41 +245,27 @@ impl EventCorrelator {
         }
         series.busy = series.unsent > 0;
         if series.busy {
-            let ObjectRef { namespace, uid, .. } = &write.series.about;
+            let (namespace, uid) = (write.series.about.namespace(), write.series.about.uid());
             self.turns.push(write.series.class, namespace, uid, write.series.clone());
         }
     }
 
-    /// Forgets the older half of the objects of each namespace that uses more than the average, until
-    /// half of the memory is free. Objects with a write that waits or is in flight stay.
+    /// Forgets the objects of the namespaces that use most, until half of the memory is free. Objects with a
+    /// write that waits or is in flight stay.
     fn sweep(&mut self) {
         if !self.memory.needs_sweep() {
             return;
         }
-        loop {
-            let before = self.memory.total();
-            let mut times: HashMap<Arc<str>, Vec<Timestamp>> =
-                self.memory.largest().map(|namespace| (namespace.clone(), Vec::new())).collect();
-            for object in self.objects.values() {
-                times.entry(object.namespace.clone()).and_modify(|times| times.push(object.last));
+        let largest = self.memory.largest();
+        self.objects.retain(|_, object| {
+            let is_kept =
+                !largest.contains(&object.namespace) || object.series.values().any(|series| series.busy);
+            if !is_kept {
+                self.memory.change(&object.namespace, object.bytes, 0);
             }
-            let middle = |(namespace, mut times): (Arc<str>, Vec<Timestamp>)| {
-                let middle = times.len() / 2;
-                (!times.is_empty()).then(|| (namespace, *times.select_nth_unstable(middle).1))
-            };
-            let middles: HashMap<Arc<str>, Timestamp> = times.into_iter().filter_map(middle).collect();
-            self.objects.retain(|_, object| {
-                let is_old = middles.get(&object.namespace).is_some_and(|middle| object.last <= *middle);
-                let is_kept = !is_old || object.series.values().any(|series| series.busy);
-                if !is_kept {
-                    self.memory.change(&object.namespace, object.bytes, 0);
-                }
-                is_kept
-            });
-            if self.memory.total() <= MOST / 2 || self.memory.total() == before {
-                return self.memory.swept();
-            }
-        }
+            is_kept
+        });
+        self.memory.swept();
     }
 }
 
@@ -380,7 +356,7 @@ impl Series {
 
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
     fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
-        let namespace = self.key.about.namespace.clone();
+        let namespace = self.key.about.namespace().clone();
         let message = match self.key.message {
             Some(_) => self.message.clone(),
             None => format!("(combined from similar events): {}", self.message).into(),
@@ -392,7 +368,7 @@ impl Series {
                 Write::PatchEvent { namespace, name: name.clone(), body: patch.to_string().into() }
             }
             None => {
-                let about = &*self.key.about.name;
+                let about = &**self.key.about.name();
                 let stem = about.get(..NAME - SUFFIX).unwrap_or(about).trim_end_matches('.');
                 // The time distinguishes names from those of an earlier process with the same seed, the rest those of
                 // the Events of one moment.

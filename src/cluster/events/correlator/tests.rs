@@ -2,13 +2,14 @@
 
 use rand::SeedableRng as _;
 
+use super::memory::MOST;
 use super::*;
 use crate::job::uid::Uid;
 
 /// An Event of an object, at a second.
 fn event(object: usize, second: i64) -> Event {
     Event {
-        about: ObjectRef::job(&"n".into(), &"j".into(), &format!("uid-{object}").into()),
+        about: JobId::new("n".into(), "j".into(), format!("uid-{object}").into()),
         kind: EventType::Normal,
         reason: "Completed".into(),
         message: "Job completed".into(),
@@ -22,14 +23,12 @@ fn correlator() -> EventCorrelator {
 }
 
 fn note(correlator: &mut EventCorrelator, event: Event) {
-    let noted = correlator.note(event);
-    assert!(matches!(noted, Noted::Covered), "{noted:?}");
+    assert!(correlator.note(event));
 }
 
 /// A Warning about an object of a namespace, with a long message.
 fn long(namespace: &str, object: usize, second: i64) -> Event {
-    let about =
-        ObjectRef::job(&namespace.into(), &"j".into(), &format!("{namespace}-{object}").as_str().into());
+    let about = JobId::new(namespace.into(), "j".into(), format!("{namespace}-{object}").as_str().into());
     Event { about, kind: EventType::Warning, message: "m".repeat(1024).into(), ..event(object, second) }
 }
 
@@ -60,7 +59,7 @@ fn a_limited_memory_is_taken_from_the_namespace_with_most_but_never_from_a_write
     correlator.delivered(slow, Delivery::Sent);
     for (object, covered) in [("uid-1", 2), ("uid-0", 1)] {
         let write = correlator.next_write().unwrap();
-        assert_eq!((&write.series.about.uid, write.covered), (&object.into(), covered));
+        assert_eq!((write.series.about.uid(), write.covered), (&object.into(), covered));
         correlator.delivered(write, Delivery::Sent);
     }
     assert!(correlator.next_write().is_none());
@@ -82,7 +81,7 @@ fn the_memory_of_many_namespaces_is_limited_too() {
 fn writes(correlator: &mut EventCorrelator, first: Option<EventWrite>) -> Vec<(Uid, usize)> {
     let (mut written, mut under_way) = (Vec::new(), first);
     while let Some(write) = under_way.take().or_else(|| correlator.next_write()) {
-        written.push((write.series.about.uid.clone(), write.covered));
+        written.push((write.series.about.uid().clone(), write.covered));
         correlator.delivered(write, Delivery::Sent);
     }
     written
@@ -135,7 +134,7 @@ fn where_many_wait_two_of_an_object_become_one_in_the_place_of_the_first() {
         let write = correlator.next_write().unwrap();
         let Write::CreateEvent { body, .. } = &write.write else { panic!("{write:?}") };
         let body: serde_json::Value = serde_json::from_slice(body).unwrap();
-        assert_eq!((&*write.series.about.uid.to_string(), write.covered), (&*format!("uid-{object}"), 3));
+        assert_eq!((&*write.series.about.uid().to_string(), write.covered), (&*format!("uid-{object}"), 3));
         assert_eq!(body["message"], "(combined from similar events): Created pod: 3");
         assert_eq!(body["count"], 3);
         assert_eq!(body["firstTimestamp"], "1970-01-01T00:00:01Z");

@@ -18,7 +18,7 @@ fn both_encodings_say_the_same() {
     for (kind, message) in [(EventType::Normal, "Job completed"), (EventType::Warning, "\"ö\"\n\u{1F980}")] {
         let body = EventBody {
             name: "j.17a",
-            about: &ObjectRef::job(&"n".into(), &"j".into(), &"0b9f0a2e-5a40-4f3e-9f0e-000000000001".into()),
+            about: &JobId::new("n".into(), "j".into(), "0b9f0a2e-5a40-4f3e-9f0e-000000000001".into()),
             kind,
             reason: "Reason",
             message,

@@ -13,7 +13,7 @@ const ENDS: usize = 1000;
 /// An Event of a Job of its own, in a namespace.
 fn in_namespace(namespace: &str, job: usize, reason: &str, kind: EventType) -> Event {
     let uid = format!("{namespace}{job}");
-    let about = ObjectRef::job(&namespace.into(), &"j".into(), &uid.as_str().into());
+    let about = JobId::new(namespace.into(), "j".into(), uid.as_str().into());
     Event { about, ..event_of(job, reason, kind) }
 }
 
