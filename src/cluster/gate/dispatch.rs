@@ -168,7 +168,7 @@ impl Shared {
                 if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
             self.answer_time.observe(kind, slot.namespace(), took);
             if slot.is_creation() && self.answer_time.is_congested() {
-                signal = Some(Signal::Congested(took));
+                signal = Some(Signal::Congested);
             }
         }
         if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal

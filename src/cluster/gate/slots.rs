@@ -43,7 +43,7 @@ use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use self::held::Held;
-use self::namespace::{LaneState, Namespace, Verdict};
+use self::namespace::{LaneState, Namespace};
 use super::Priority;
 use super::window::{Place, Shrink, Window, WindowLimits};
 use crate::cluster::fair_queue::Room;
@@ -61,9 +61,9 @@ pub(super) struct Lane {
 pub(super) enum Signal {
     /// Carried out, after this time.
     Answered(Duration),
-    /// A creation was carried out after this time, by an API server that has too much to do. More of them
-    /// would only wait there instead of here, together with the writes that end Jobs.
-    Congested(Duration),
+    /// A creation was carried out by an API server that has too much to do. More of them would only wait there
+    /// instead of here, together with the writes that end Jobs.
+    Congested,
     /// Refused after this time for its content, which may be sooner than the request could be carried out.
     Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
@@ -349,46 +349,44 @@ impl Slots {
         self.given_back = self.given_back.min(self.late.total());
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         namespace.held.remove(priority);
-        let counts_for_all = !priority.is_event();
         let was_throttled = namespace.is_throttled();
         let of_lane = namespace.lane_mut(&lane.call, limits);
         of_lane.window.end();
         of_lane.late -= usize::from(is_late);
-        let verdict = match signal {
-            None => return,
-            Some(signal) => of_lane.take_in(in_lane, signal),
-        };
+        let Some(signal) = signal else { return };
+        of_lane.apply(in_lane, signal);
         let is_throttled = namespace.is_throttled();
         self.throttled = self.throttled + usize::from(is_throttled) - usize::from(was_throttled);
-        if !counts_for_all
-            || matches!(signal, Some(Signal::WebhookFailed | Signal::HeldUp | Signal::Congested(_)))
-        {
+        if priority.is_event() {
             return;
         }
         let now = Instant::now();
-        match verdict {
-            Verdict::Good => {
+        match signal {
+            Signal::WebhookFailed | Signal::HeldUp | Signal::Congested => {}
+            Signal::Answered(_) | Signal::Refused(_) => {
                 namespace.good = Some(now);
                 self.all.grow(of_all);
             }
-            Verdict::Slow | Verdict::Failed => {
+            Signal::Failed => {
                 namespace.trouble = Some(now);
-                let is_refused = signal == Some(Signal::Busy);
-                namespace.refused = if is_refused { Some(now) } else { namespace.refused };
-                let trouble = |namespace: &Namespace| {
-                    if is_refused { namespace.refused } else { namespace.trouble }
-                };
-                if self.all.counts(of_all) && self.is_general(now, trouble) {
-                    self.all.shrink(
-                        of_all,
-                        match verdict {
-                            _ if is_refused => Shrink::Failure,
-                            Verdict::Slow => Shrink::Latency,
-                            _ => Shrink::Trouble,
-                        },
-                    );
-                }
+                self.shrink_if_general(now, of_all, Shrink::Trouble, |namespace| namespace.trouble);
             }
+            Signal::Busy => {
+                (namespace.trouble, namespace.refused) = (Some(now), Some(now));
+                self.shrink_if_general(now, of_all, Shrink::Failure, |namespace| namespace.refused);
+            }
+        }
+    }
+
+    fn shrink_if_general(
+        &mut self,
+        now: Instant,
+        place: Place,
+        how: Shrink,
+        trouble: fn(&Namespace) -> Option<Instant>,
+    ) {
+        if self.all.counts(place) && self.is_general(now, trouble) {
+            self.all.shrink(place, how);
         }
     }
 

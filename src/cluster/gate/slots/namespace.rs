@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::held::Held;
 use super::{Lane, Signal};
-use crate::cluster::gate::window::{Latency, Place, Shrink, Window, WindowLimits};
+use crate::cluster::gate::window::{Place, Shrink, Window, WindowLimits};
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Namespace {
     pub(super) lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
     /// Writes in flight.
     pub(super) held: Held,
-    /// When a write last failed or was slow, and when one was last answered well.
+    /// When a write last failed, and when one was last answered well.
     pub(super) trouble: Option<Instant>,
     pub(super) good: Option<Instant>,
     /// When the API server last refused to read a write.
@@ -26,21 +26,12 @@ pub(super) struct Namespace {
 #[derive(Debug)]
 pub(super) struct LaneState {
     pub(super) window: Window,
-    pub(super) latency: Latency,
     /// Writes in flight that are late.
     pub(super) late: usize,
     /// How often in a row the API server has refused to read the writes in flight.
     pub(super) refused: u32,
     /// Until when no write of the lane leaves.
     pub(super) paused_until: Option<Instant>,
-}
-
-/// The verdict of an answer on its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Good,
-    Slow,
-    Failed,
 }
 
 impl Namespace {
@@ -74,13 +65,7 @@ impl Namespace {
 
 impl LaneState {
     pub(super) fn new(limits: WindowLimits) -> Self {
-        Self {
-            window: Window::new(limits),
-            latency: Latency::default(),
-            late: 0,
-            refused: 0,
-            paused_until: None,
-        }
+        Self { window: Window::new(limits), late: 0, refused: 0, paused_until: None }
     }
 
     /// Writes in flight that are not late.
@@ -93,24 +78,14 @@ impl LaneState {
         !self.window.has_room() && !self.window.is_throttled()
     }
 
-    pub(super) fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
+    /// Applies the signal of an answer.
+    pub(super) fn apply(&mut self, place: Place, signal: Signal) {
         if !matches!(signal, Signal::Busy | Signal::Failed) {
             self.refused = 0;
         }
         match signal {
-            Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Congested(latency) => {
-                self.latency.observe(latency, false);
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Answered(_) | Signal::Refused(_) => {
-                self.window.grow(place);
-                Verdict::Good
-            }
+            Signal::Congested => self.window.shrink(place, Shrink::Congestion),
+            Signal::Answered(_) | Signal::Refused(_) => self.window.grow(place),
             Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
                 let is_first = self.window.counts(place);
                 match is_first {
@@ -118,7 +93,6 @@ impl LaneState {
                     false => self.window.shrink_further(),
                 }
                 self.refused = self.refused.saturating_add(u32::from(is_first && signal == Signal::Busy));
-                Verdict::Failed
             }
         }
     }

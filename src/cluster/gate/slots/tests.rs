@@ -218,21 +218,6 @@ async fn lanes_that_hold_less_than_their_share_come_first() {
     assert_eq!(slots.room(Priority::Create, &much, 2), Room::Preferred);
 }
 
-/// A namespace that does not exist, or a ServiceAccount that is missing: refused before any webhook is asked.
-#[tokio::test(start_paused = true)]
-async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
-    let mut slots = Slots::new(LIMITS);
-    let asks_a_webhook = Signal::Answered(Duration::from_millis(60));
-    for _ in 0..100 {
-        let mut held = fill(&mut slots, "a", Priority::Create);
-        let refused = held.pop();
-        end_all(&mut slots, held, asks_a_webhook);
-        end_all(&mut slots, refused.into_iter().collect(), Signal::Refused(Duration::ZERO));
-    }
-    assert_eq!(slots.size(), LIMITS.max);
-    assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
-}
-
 /// Writes that end Jobs come first.
 #[tokio::test(start_paused = true)]
 async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
@@ -241,7 +226,7 @@ async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Finalizer));
         held.into_iter().for_each(|held| end_all(&mut slots, held, FAST));
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Create));
-        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested(LATE)));
+        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested));
     }
     assert_eq!((slots.size(), slots.throttled()), (LIMITS.max, 0));
     assert_eq!(fill(&mut slots, "a", Priority::Create).len(), LIMITS.initial);
@@ -275,7 +260,7 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
 /// Each answer but a refusal shows that the API server reads the lane's writes again.
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_while_the_api_server_refuses_to_read() {
-    const LATER: Signal = Signal::Congested(LATE);
+    const LATER: Signal = Signal::Congested;
     let slow = Signal::Answered(20 * LATE);
     for (signals, seconds) in [
         (&[Signal::Busy; 3][..], &[1, 2, 4][..]),
