@@ -36,7 +36,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
 use self::dispatch::{dispatch, grant};
-use self::slots::{Lane, Slots};
+use self::slots::Slots;
 use self::turn_time::TurnTime;
 use self::waiting::Waiting;
 use super::answer_body::LongAnswers;
@@ -146,7 +146,7 @@ struct Shared {
 }
 
 struct State {
-    queue: FairQueue<Priority, Lane, Uid, Waiting>,
+    queue: FairQueue<Priority, Arc<str>, Uid, Waiting>,
     slots: Slots,
 }
 
@@ -219,7 +219,7 @@ impl WriteGate {
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (waiting, turn) = Waiting::of(&order);
         let shared = self.shared.clone();
-        shared.queue(&order, write.lane(), waiting);
+        shared.queue(&order, write.namespace().clone(), waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
         Box::pin(shared.carry_out(order, write, trace, turn))
     }
@@ -228,7 +228,7 @@ impl WriteGate {
     /// come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
         let (waiting, turn) = Waiting::of(order);
-        self.shared.queue(order, Lane::status(namespace), waiting);
+        self.shared.queue(order, namespace, waiting);
         Reservation { turn }
     }
 
@@ -262,11 +262,8 @@ impl WriteGate {
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let of_jobs = || Priority::ALL.into_iter().filter(|priority| !priority.is_event());
-        let of_namespace = |priority: Priority| {
-            let lane = Lane::of_jobs(priority, namespace.clone());
-            state.queue.flows_of(priority, &lane).max(1)
-        };
-        let in_all = |priority: Priority| {
+        let of_namespace = |priority| state.queue.flows_of(priority, namespace).max(1);
+        let in_all = |priority| {
             let if_all_were_like_this = state.queue.groups(priority) * of_namespace(priority);
             if_all_were_like_this.min(state.queue.len(priority))
         };

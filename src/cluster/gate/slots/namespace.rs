@@ -1,18 +1,15 @@
 //! The writes of one namespace, and the windows of its lanes.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::held::Held;
-use super::{Lane, Signal};
+use super::{Signal, is_going_on};
+use crate::cluster::gate::Priority;
 use crate::cluster::gate::window::{Place, Shrink, Window, WindowLimits};
-use crate::telemetry::metrics::labels::ApiCallLabels;
 
 #[derive(Debug)]
 pub(super) struct Namespace {
-    pub(super) lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
+    lanes: [Lane; LANES],
     /// Writes in flight.
     pub(super) held: Held,
     /// When a write last failed, and when one was last answered well.
@@ -23,8 +20,9 @@ pub(super) struct Namespace {
     pub(super) used: Instant,
 }
 
+/// The writes of a kind in one namespace, which share a window.
 #[derive(Debug)]
-pub(super) struct LaneState {
+pub(super) struct Lane {
     pub(super) window: Window,
     /// Writes in flight that are late.
     pub(super) late: usize,
@@ -34,10 +32,24 @@ pub(super) struct LaneState {
     pub(super) paused_until: Option<Instant>,
 }
 
+/// Number of lanes of a namespace.
+const LANES: usize = 5;
+
+/// The lane of writes of this priority.
+fn lane_of(priority: Priority) -> usize {
+    match priority {
+        Priority::Status | Priority::Progress => 0,
+        Priority::Finalizer => 1,
+        Priority::Delete => 2,
+        Priority::Create => 3,
+        Priority::Report | Priority::Event => 4,
+    }
+}
+
 impl Namespace {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, limits: WindowLimits) -> Self {
         Self {
-            lanes: HashMap::default(),
+            lanes: std::array::from_fn(|_| Lane::new(limits)),
             held: Held::default(),
             trouble: None,
             good: None,
@@ -46,24 +58,34 @@ impl Namespace {
         }
     }
 
-    pub(super) fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
-        self.lanes.entry(call.clone()).or_insert_with(|| LaneState::new(limits))
+    pub(super) fn lane(&self, priority: Priority) -> &Lane {
+        &self.lanes[lane_of(priority)]
     }
 
-    pub(super) fn creations(&self) -> Option<&LaneState> {
-        self.lanes.get(&Lane::of_creations())
+    pub(super) fn lane_mut(&mut self, priority: Priority) -> &mut Lane {
+        &mut self.lanes[lane_of(priority)]
+    }
+
+    /// Whether no write of this priority may leave, as far as its lane decides.
+    pub(super) fn holds_back(&self, priority: Priority) -> bool {
+        let lane = self.lane(priority);
+        // A place is left to Events that only inform: they shall not wait for reports that hang.
+        let is_full_of_reports = self.held.of(Priority::Report) >= (lane.window.size() - 1).max(1);
+        !lane.window.has_room()
+            || priority == Priority::Report && is_full_of_reports
+            || is_going_on(lane.paused_until)
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.in_flight() > 0)
+        self.lanes.iter().any(|lane| lane.window.in_flight() > 0)
     }
 
     pub(super) fn is_throttled(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.is_throttled())
+        self.lanes.iter().any(|lane| lane.window.is_throttled())
     }
 }
 
-impl LaneState {
+impl Lane {
     pub(super) fn new(limits: WindowLimits) -> Self {
         Self { window: Window::new(limits), late: 0, refused: 0, paused_until: None }
     }
