@@ -78,14 +78,8 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 
     pub(super) fn push(&mut self, priority: P, group: G, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
-        level.len -= level.flows(group, self.behind).push(flow, item, self.is_unwanted);
-    }
-
-    /// Puts back an item that was taken too early: it is the next of its priority.
-    pub(super) fn put_back(&mut self, priority: P, group: G, flow: F, item: T) {
-        let level = self.levels.entry(priority).or_default();
-        level.flows(group.clone(), self.behind).put_back(flow, item);
-        level.groups.be_next(&group);
+        let flows = level.groups.list(group, || Flows::new(self.behind));
+        level.len = level.len + 1 - flows.push(flow, item, self.is_unwanted);
     }
 
     /// Takes the next item of a group that has room. `room` is asked with the priority, the group, and how many
@@ -173,12 +167,6 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 }
 
 impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
-    /// The flows of a group, to which the caller adds an item.
-    fn flows(&mut self, group: G, behind: fn(&T) -> Behind) -> &mut Flows<F, T> {
-        self.len += 1;
-        self.groups.list(group, || Flows::new(behind))
-    }
-
     fn peek(&self, turn: usize) -> Option<&T> {
         self.groups.lists.get(self.groups.order.get(turn)?)?.peek()
     }
@@ -207,11 +195,6 @@ impl<K: Hash + Eq + Clone, L> Turns<K, L> {
             self.order.push_back(key.clone());
             new()
         })
-    }
-
-    fn be_next(&mut self, key: &K) {
-        self.order.retain(|waiting| waiting != key);
-        self.order.push_front(key.clone());
     }
 
     /// The place of the first key that is preferred; without one, of the first that has room.
@@ -318,19 +301,6 @@ mod tests {
         assert_eq!(order, [(0, "little"), (0, "much"), (1, "low")]);
         assert!(!queue.is_ready(room) && !queue.is_empty());
         assert_eq!(drain(&mut queue), [(0, "full"), (1, "full")]);
-    }
-
-    #[test]
-    fn an_item_put_back_is_next_and_takes_one_turn() {
-        let mut queue = FairQueue::new(|_, _| false);
-        for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
-            queue.push(0, "g", flow, item);
-        }
-        let (_, _, first) = queue.pop(all).unwrap();
-        queue.put_back(0, "g", "a", first);
-        queue.put_back(0, "h", "c", 20);
-        assert_eq!(queue.len(0), 4);
-        assert_eq!(drain(&mut queue), [20, 1, 10, 2]);
     }
 
     #[test]

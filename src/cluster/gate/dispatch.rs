@@ -236,7 +236,7 @@ impl Shared {
 }
 
 impl State {
-    /// Puts a write back that the API server rejected unread (429), and pauses.
+    /// Queues a write again that the API server rejected unread (429), and pauses.
     fn requeue(
         &mut self,
         order: &Order,
@@ -245,7 +245,7 @@ impl State {
         retry_after: Option<Duration>,
     ) {
         self.slots.pause(order.priority, &namespace, retry_after);
-        self.queue.put_back(order.priority, namespace, order.flow.clone(), waiting);
+        self.queue.push(order.priority, namespace, order.flow.clone(), waiting);
     }
 
     /// Takes the next write for which there is a slot.
