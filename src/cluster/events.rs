@@ -105,7 +105,7 @@ impl Recorder {
         // If a namespace has more than its share, the sender makes room. Until then, at most twice its share
         // waits.
         let has_room = self.pending.send_if_modified(|pending| {
-            let has_room = pending.of_namespace(&namespace, class) < 2 * class.share();
+            let has_room = pending.of_namespace(&namespace, class) < 2 * class.limits().share;
             if has_room {
                 pending.add(&namespace, class);
             }
@@ -199,10 +199,10 @@ impl Sender {
     /// Drops the oldest waiting Events. First this namespace loses Events while it has more than its share.
     /// Then the largest namespace does, while there are more than the capacity in all.
     fn make_room(&mut self, namespace: &Arc<str>, class: Class) {
-        while self.taken.of_namespace(namespace, class) > class.share() && self.drop_oldest(namespace, class)
-        {
-        }
-        while self.taken.of(class) > class.capacity() {
+        while self.taken.of_namespace(namespace, class) > class.limits().share
+            && self.drop_oldest(namespace, class)
+        {}
+        while self.taken.of(class) > class.limits().capacity {
             let dropped = self.taken.largest(class).is_some_and(|largest| self.drop_oldest(&largest, class));
             if !dropped {
                 break;
@@ -248,7 +248,7 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
 /// How the gate schedules a write.
 fn order(write: &EventWrite) -> Order {
     // An Event reports a past action, which stays true whichever replica owns the shard now.
-    Order::new(write.series.class.priority(), write.series.about.uid().clone(), Fence::unlimited())
+    Order::new(write.series.class.limits().priority, write.series.about.uid().clone(), Fence::unlimited())
 }
 
 /// Sends a write, and again after transient failures as often as its class allows. A write that may not
@@ -256,7 +256,7 @@ fn order(write: &EventWrite) -> Order {
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(FIRST_PAUSE)
-        .with_max_times(write.series.class.retries())
+        .with_max_times(write.series.class.limits().retries)
         .build();
     let mut is_repeated = false;
     loop {

@@ -34,7 +34,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::answer::AnswerReader;
 use self::dispatch::{dispatch, grant};
 use self::slots::Slots;
 use self::turn_time::TurnTime;
@@ -130,7 +129,7 @@ pub struct WriteGate {
 /// State shared by the gate, its dispatcher and the writes.
 struct Shared {
     transport: Arc<dyn Transport>,
-    answers: AnswerReader,
+    pods: PodDecoder,
     long_answers: LongAnswers,
     timeout: Duration,
     answer_time: AnswerTime,
@@ -174,7 +173,7 @@ impl WriteGate {
         });
         let shared = Arc::new(Shared {
             transport,
-            answers: AnswerReader { pods: PodDecoder::new(finalizer) },
+            pods: PodDecoder::new(finalizer),
             long_answers: LongAnswers::default(),
             timeout: config.timeout,
             answer_time: config.answer_time,

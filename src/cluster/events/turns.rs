@@ -2,7 +2,7 @@
 //!
 //! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job
 //! ended come first, then Warnings, then Normal Events. A namespace has few writes of each class in flight
-//! ([`Class::at_once`]). So hanging writes cost a bounded number of tasks, and no other namespace waits for
+//! ([`ClassLimits::at_once`]). So hanging writes cost a bounded number of tasks, and no other namespace waits for
 //! them. The gate bounds the Events of all namespaces, and sends those that only inform last.
 
 use std::sync::Arc;
@@ -34,51 +34,36 @@ impl Class {
         }
     }
 
-    /// Most recorded Events of this class that are neither sent nor lost. For Normal Events it is the
-    /// length of client-go's queue. If there are more, the namespace with the most loses its oldest.
-    pub(super) fn capacity(self) -> usize {
+    /// The limits of this class.
+    pub(super) fn limits(self) -> ClassLimits {
+        let (at_once, priority) = (64, Priority::Report);
         match self {
-            Self::Normal => 1000,
-            Self::Warning => 4096,
-            Self::Must => 8192,
+            Self::Must => ClassLimits { capacity: 8192, share: 1000, at_once, retries: 9, priority },
+            Self::Warning => ClassLimits { capacity: 4096, share: 4096, at_once, retries: 4, priority },
+            Self::Normal => {
+                ClassLimits { capacity: 1000, share: 1000, at_once: 1, retries: 0, priority: Priority::Event }
+            }
         }
     }
+}
 
+/// The limits of a class. Normal Events have those of client-go: the length of its queue, and one write at a
+/// time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassLimits {
+    /// Most recorded Events that are neither sent nor lost. If there are more, the namespace with the most
+    /// loses its oldest.
+    pub(super) capacity: usize,
     /// Most of them in one namespace. If it has more, its oldest are lost. If the share is the whole
     /// capacity, one namespace may use all of it until others need room.
-    pub(super) fn share(self) -> usize {
-        match self {
-            Self::Normal | Self::Warning => self.capacity(),
-            Self::Must => 1000,
-        }
-    }
-
-    /// Most writes of this class that one namespace has in flight. For Normal Events it is one, as
-    /// client-go writes all Events.
-    fn at_once(self) -> usize {
-        match self {
-            Self::Normal => 1,
-            Self::Warning | Self::Must => 64,
-        }
-    }
-
-    /// How often a write of this class is tried again after a failure that may pass, such as a busy or
-    /// restarting API server. A failure is mostly recorded once.
-    pub(super) fn retries(self) -> usize {
-        match self {
-            Self::Normal => 0,
-            Self::Warning => 4,
-            Self::Must => 9,
-        }
-    }
-
-    /// The priority of writes of this class.
-    pub(super) fn priority(self) -> Priority {
-        match self {
-            Self::Normal => Priority::Event,
-            Self::Warning | Self::Must => Priority::Report,
-        }
-    }
+    pub(super) share: usize,
+    /// Most writes that one namespace has in flight.
+    at_once: usize,
+    /// How often a write is tried again after a failure that may pass, such as a busy or restarting API
+    /// server. A failure is mostly recorded once.
+    pub(super) retries: usize,
+    /// The priority of its writes.
+    pub(super) priority: Priority,
 }
 
 /// Writes that wait for their turn, and the number of those that have it.
@@ -119,7 +104,7 @@ impl<T> Turns<T> {
         let Self { waiting, in_flight } = self;
         let has_room = |class: Class, namespace: &Arc<str>, _| match in_flight.of_namespace(namespace, class)
         {
-            number if number < class.at_once() => Room::Preferred,
+            number if number < class.limits().at_once => Room::Preferred,
             _ => Room::None,
         };
         let (class, namespace, item) = waiting.pop(has_room)?;

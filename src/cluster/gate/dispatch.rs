@@ -130,7 +130,7 @@ impl Shared {
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, &write, &order.fence, &span) {
                 Ok(sent) => {
-                    let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
+                    let (signal, end, result) = sent.answered(&self.pods, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
                     (signal, result)
                 }
@@ -176,7 +176,7 @@ impl Shared {
         if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal
             && took > (self.answer_time.get() * HELD_UP.1).clamp(HELD_UP.0, HELD_UP_SURELY)
         {
-            signal = Some(Signal::HeldUp);
+            signal = Some(Signal::Webhook);
         }
         let mut state = self.lock();
         state.slots.end(slot, signal);

@@ -61,11 +61,9 @@ pub(super) enum Signal {
     Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
     Failed,
-    /// A webhook failed, or refused since it is busy itself.
-    WebhookFailed,
-    /// Carried out or refused, much later than the API server answers others: a webhook holds up calls like this one. They keep
-    /// few slots, however well they end.
-    HeldUp,
+    /// A webhook failed, or refused since it is busy itself, or the answer came much later than the API server
+    /// answers others: a webhook holds up calls like this one. They keep few slots, however well they end.
+    Webhook,
     /// The API server refused to read it (429).
     Busy,
 }
@@ -342,7 +340,7 @@ impl Slots {
         }
         let now = Instant::now();
         match signal {
-            Signal::WebhookFailed | Signal::HeldUp | Signal::Congested => {}
+            Signal::Webhook | Signal::Congested => {}
             Signal::Answered(_) | Signal::Refused(_) => {
                 namespace.good = Some(now);
                 self.all.grow(of_all);

@@ -108,7 +108,7 @@ impl Lane {
         match signal {
             Signal::Congested => self.window.shrink(place, Shrink::Congestion),
             Signal::Answered(_) | Signal::Refused(_) => self.window.grow(place),
-            Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
+            Signal::Failed | Signal::Webhook | Signal::Busy => {
                 let is_first = self.window.counts(place);
                 match is_first {
                     true => self.window.shrink(place, Shrink::Failure),

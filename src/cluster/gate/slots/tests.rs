@@ -107,7 +107,7 @@ async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() 
     assert_eq!((held.len(), has_room(&slots, "a"), has_room(&slots, "b")), (LIMITS.initial, false, true));
     end_all(&mut slots, held.split_off(LIMITS.initial - 1), Signal::Refused(Duration::ZERO));
     assert!(has_room(&slots, "a"));
-    end_all(&mut slots, held, Signal::WebhookFailed);
+    end_all(&mut slots, held, Signal::Webhook);
     let held = fill(&mut slots, "a", Priority::Create);
     assert_eq!((held.len(), has_room(&slots, "a")), (LIMITS.min, true));
 }
@@ -217,7 +217,7 @@ async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_one_namespace_throttle_their_lane_only() {
-    for signal in [Signal::Failed, Signal::WebhookFailed] {
+    for signal in [Signal::Failed, Signal::Webhook] {
         let mut slots = Slots::new(LIMITS);
         let held = fill(&mut slots, "a", Priority::Create);
         end_all(&mut slots, held, signal);
@@ -251,7 +251,7 @@ async fn pauses_grow_while_the_api_server_refuses_to_read() {
         (&[Signal::Busy, Signal::Busy, FAST, Signal::Busy], &[1, 2, 0, 1]),
         (&[Signal::Busy, Signal::Busy, LATER, Signal::Busy], &[1, 2, 0, 1]),
         (&[Signal::Busy, Signal::Busy, slow, Signal::Busy], &[1, 2, 0, 1]),
-        (&[Signal::Busy, Signal::Busy, Signal::WebhookFailed, Signal::Busy], &[1, 2, 0, 1]),
+        (&[Signal::Busy, Signal::Busy, Signal::Webhook, Signal::Busy], &[1, 2, 0, 1]),
     ] {
         let mut slots = Slots::new(LIMITS);
         let mut pauses = Vec::new();
@@ -286,7 +286,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
         (&[("a", FAILED), ("b", FAILED), ("a", FAILED), ("b", FAILED)], 64),
         (&[("a", FAILED), ("b", FAILED), ("c", FAILED)], 64),
         (&[("a", FAST), ("b", FAST), ("c", FAILED), ("d", FAILED)], 64),
-        (&[("a", FAILED), ("b", FAILED), ("c", Signal::WebhookFailed), ("d", Signal::WebhookFailed)], 64),
+        (&[("a", FAILED), ("b", FAILED), ("c", Signal::Webhook), ("d", Signal::Webhook)], 64),
         (&[("a", FAST), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAST), ("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED), ("e", FAILED), ("f", FAILED)], 16),
@@ -331,7 +331,7 @@ proptest! {
                         continue;
                     }
                     3 => Some(FAST),
-                    4 => Some([Signal::Failed, Signal::WebhookFailed, Signal::Busy][namespace % 3]),
+                    4 => Some([Signal::Failed, Signal::Webhook, Signal::Busy][namespace % 3]),
                     _ => None,
                 };
                 if !held.is_empty() {
