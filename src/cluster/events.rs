@@ -5,7 +5,6 @@
 //! only inform are sent one at a time in each namespace. Events that must be delivered (how a Job ended) are exempt from this.
 //! If more are pending than may be, the namespace that has most loses its oldest.
 
-mod body;
 mod correlator;
 mod counts;
 mod turns;

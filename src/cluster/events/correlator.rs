@@ -9,6 +9,7 @@
 //! A write is composed when its turn comes ([`Turns`]), so it covers all Events that were recorded while
 //! its series waited.
 
+mod body;
 mod memory;
 
 use std::hash::BuildHasher as _;
@@ -22,8 +23,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
 
+use self::body::{EventBody, seconds};
 use self::memory::Memory;
-use super::body::{EventBody, seconds};
 use super::turns::{Class, Turns};
 use super::{Event, EventType};
 use crate::cluster::gate::Write;
@@ -374,17 +375,7 @@ impl Series {
                 // the Events of one moment.
                 let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u32>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
-                let body = EventBody {
-                    name: &name,
-                    about: &self.key.about,
-                    kind: self.key.kind,
-                    reason: &self.key.reason,
-                    message: &message,
-                    count: self.count,
-                    first: self.first,
-                    last: self.last,
-                    component,
-                };
+                let body = EventBody { series: self, name: &name, message: &message, component };
                 let body = body.encode(encoding);
                 self.name = Some(name);
                 Write::CreateEvent { namespace, body, encoding }

@@ -5,72 +5,67 @@ use std::sync::Arc;
 
 use super::turns::Class;
 
-/// A number for each class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ByClass([usize; 3]);
-
-/// Numbers of all namespaces.
+/// Numbers of each class.
 #[derive(Clone, Debug, Default)]
-pub(super) struct EventCounts {
-    all: ByClass,
+pub(super) struct EventCounts([OfClass; 3]);
+
+#[derive(Clone, Debug, Default)]
+struct OfClass {
+    all: usize,
     /// Namespaces that have some.
-    namespaces: HashMap<Arc<str>, ByClass>,
+    namespaces: HashMap<Arc<str>, usize>,
 }
 
 impl EventCounts {
     /// The number of a class.
     pub(super) fn of(&self, class: Class) -> usize {
-        self.all.0[class as usize]
+        self.0[class as usize].all
     }
 
     /// The number of a class in one namespace.
     pub(super) fn of_namespace(&self, namespace: &str, class: Class) -> usize {
-        self.namespaces.get(namespace).map_or(0, |counts| counts.0[class as usize])
+        self.0[class as usize].namespaces.get(namespace).copied().unwrap_or_default()
     }
 
     /// The namespace that has most of a class.
     pub(super) fn largest(&self, class: Class) -> Option<Arc<str>> {
-        let largest = self.namespaces.iter().max_by_key(|(name, counts)| (counts.0[class as usize], *name));
-        largest.map(|(name, _)| name.clone())
+        let namespaces = self.0[class as usize].namespaces.iter();
+        namespaces.max_by_key(|(name, number)| (**number, *name)).map(|(name, _)| name.clone())
     }
 
     /// The number of all classes.
     pub(super) fn total(&self) -> usize {
-        self.all.0.iter().sum()
+        self.0.iter().map(|of_class| of_class.all).sum()
     }
 
     /// Adds one.
     pub(super) fn add(&mut self, namespace: &Arc<str>, class: Class) {
-        self.all.0[class as usize] += 1;
-        self.namespaces.entry(namespace.clone()).or_default().0[class as usize] += 1;
+        let of_class = &mut self.0[class as usize];
+        of_class.all += 1;
+        *of_class.namespaces.entry(namespace.clone()).or_default() += 1;
     }
 
     /// Takes away some that are among these.
-    pub(super) fn remove(&mut self, namespace: &Arc<str>, class: Class, events: usize) {
-        self.subtract(
-            namespace,
-            ByClass(std::array::from_fn(|of| if of == class as usize { events } else { 0 })),
-        );
+    pub(super) fn remove(&mut self, namespace: &str, class: Class, number: usize) {
+        self.0[class as usize].remove(namespace, number);
     }
 
     /// Takes away others, which are among these.
     pub(super) fn remove_all(&mut self, others: &Self) {
-        others.namespaces.iter().for_each(|(namespace, counts)| self.subtract(namespace, *counts));
-    }
-
-    fn subtract(&mut self, namespace: &Arc<str>, counts: ByClass) {
-        self.all.subtract(counts);
-        if let Some(known) = self.namespaces.get_mut(namespace) {
-            known.subtract(counts);
-            if *known == ByClass::default() {
-                self.namespaces.remove(namespace);
-            }
+        for (of_class, others) in self.0.iter_mut().zip(&others.0) {
+            others.namespaces.iter().for_each(|(namespace, number)| of_class.remove(namespace, *number));
         }
     }
 }
 
-impl ByClass {
-    fn subtract(&mut self, others: Self) {
-        self.0.iter_mut().zip(others.0).for_each(|(number, other)| *number -= other);
+impl OfClass {
+    fn remove(&mut self, namespace: &str, number: usize) {
+        self.all -= number;
+        if let Some(known) = self.namespaces.get_mut(namespace) {
+            *known -= number;
+            if *known == 0 {
+                self.namespaces.remove(namespace);
+            }
+        }
     }
 }

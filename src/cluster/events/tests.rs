@@ -139,7 +139,7 @@ fn last_part(request: &Request<Bytes>) -> &str {
 }
 
 /// The JSON of an Event in protobuf, which has all fields that are named here and no others.
-fn in_json(body: &[u8]) -> Value {
+pub(super) fn in_json(body: &[u8]) -> Value {
     let envelope = envelope(body);
     let type_meta = envelope.message(1, &[1, 2]);
     let event = envelope.message(2, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 14]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 
-use super::{NoObject, ReadError, Reader};
+use super::{ReadError, Reader};
 use crate::cluster::joined_reads::JoinedReads;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON, guarded};
@@ -18,7 +18,7 @@ pub(super) struct Kind<D: Decoder> {
     resource: Resource,
     decoder: D,
     uid: fn(&D::Object) -> &Uid,
-    reads: JoinedReads<Result<Option<Found<D::Object>>, NoObject>>,
+    reads: JoinedReads<Result<Option<Found<D::Object>>, ReadError>>,
 }
 
 /// An object that exists.

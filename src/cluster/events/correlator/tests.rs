@@ -170,3 +170,21 @@ fn a_limited_number_of_series_of_an_object_is_remembered() {
         panic!("the newest are remembered");
     };
 }
+
+#[test]
+fn both_encodings_say_the_same() {
+    for (kind, message) in [(EventType::Normal, "Job completed"), (EventType::Warning, "\"ö\"\n\u{1F980}")] {
+        let Event { about, reason, .. } = event(0, 0);
+        let key = SeriesKey { about, class: Class::Must, kind, reason, message: Some(message.into()) };
+        let mut series = Series::new(Arc::new(key));
+        for at in [1_700_000_000_250, 1_700_000_059_999] {
+            (0..150).for_each(|_| series.record(Timestamp::from_millisecond(at).unwrap(), message.into()));
+        }
+        let body = EventBody { series: &series, name: "j.17a", message, component: "yardmaster" };
+        let json: serde_json::Value = serde_json::from_slice(&body.encode(Encoding::Json)).unwrap();
+        let protobuf = body.encode(Encoding::Protobuf);
+        assert_eq!(json["count"], 300);
+        assert_eq!(crate::cluster::events::tests::in_json(&protobuf), json);
+        assert_eq!(yardmaster_embedded::decode_protobuf(&protobuf).unwrap(), json);
+    }
+}

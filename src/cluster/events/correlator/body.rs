@@ -4,8 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::EventType;
-use crate::job::job_id::JobId;
+use super::{Series, SeriesKey};
 use crate::job::manifest::Encoding;
 use crate::job::protobuf::{Writer, core_object};
 
@@ -15,16 +14,11 @@ const KIND: &str = "Job";
 /// About how many bytes an Event has in protobuf.
 const ROOM: usize = 512;
 
-/// The content of an Event.
+/// An Event that covers the recorded ones of a series.
 pub(super) struct EventBody<'a> {
+    pub(super) series: &'a Series,
     pub(super) name: &'a str,
-    pub(super) about: &'a JobId,
-    pub(super) kind: EventType,
-    pub(super) reason: &'a str,
     pub(super) message: &'a str,
-    pub(super) count: u32,
-    pub(super) first: Timestamp,
-    pub(super) last: Timestamp,
     /// `source.component` and `reportingComponent`.
     pub(super) component: &'a str,
 }
@@ -39,11 +33,12 @@ impl EventBody<'_> {
     }
 
     fn in_json(&self) -> Bytes {
-        let Self { about, component, .. } = self;
+        let Self { series, name, message, component } = self;
+        let SeriesKey { about, kind, reason, .. } = &*series.key;
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": about.namespace()},
+            "metadata": {"name": name, "namespace": about.namespace()},
             "involvedObject": {
                 "apiVersion": API_VERSION,
                 "kind": KIND,
@@ -51,12 +46,12 @@ impl EventBody<'_> {
                 "name": about.name(),
                 "uid": about.uid(),
             },
-            "type": self.kind.as_str(),
-            "reason": self.reason,
-            "message": self.message,
-            "count": self.count,
-            "firstTimestamp": seconds(self.first),
-            "lastTimestamp": seconds(self.last),
+            "type": kind.as_str(),
+            "reason": reason,
+            "message": message,
+            "count": series.count,
+            "firstTimestamp": seconds(series.first),
+            "lastTimestamp": seconds(series.last),
             "source": {"component": component},
             "reportingComponent": component,
         });
@@ -65,26 +60,28 @@ impl EventBody<'_> {
 
     /// The numbers of fields are those of `k8s.io/api/core/v1`.
     fn in_protobuf(&self) -> Bytes {
+        let Self { series, name, message, component } = self;
+        let SeriesKey { about, kind, reason, .. } = &*series.key;
         core_object("Event", ROOM, |event| {
             event.message(1, |metadata| {
-                metadata.bytes(1, self.name.as_bytes());
-                metadata.bytes(3, self.about.namespace().as_bytes());
+                metadata.bytes(1, name.as_bytes());
+                metadata.bytes(3, about.namespace().as_bytes());
             });
-            event.message(2, |about| {
-                about.bytes(1, KIND.as_bytes());
-                about.bytes(2, self.about.namespace().as_bytes());
-                about.bytes(3, self.about.name().as_bytes());
-                about.bytes(4, self.about.uid().to_string().as_bytes());
-                about.bytes(5, API_VERSION.as_bytes());
+            event.message(2, |object| {
+                object.bytes(1, KIND.as_bytes());
+                object.bytes(2, about.namespace().as_bytes());
+                object.bytes(3, about.name().as_bytes());
+                object.bytes(4, about.uid().to_string().as_bytes());
+                object.bytes(5, API_VERSION.as_bytes());
             });
-            event.bytes(3, self.reason.as_bytes());
-            event.bytes(4, self.message.as_bytes());
-            event.message(5, |source| source.bytes(1, self.component.as_bytes()));
-            event.message(6, |time| write_seconds(time, self.first));
-            event.message(7, |time| write_seconds(time, self.last));
-            event.number(8, self.count.into());
-            event.bytes(9, self.kind.as_str().as_bytes());
-            event.bytes(14, self.component.as_bytes());
+            event.bytes(3, reason.as_bytes());
+            event.bytes(4, message.as_bytes());
+            event.message(5, |source| source.bytes(1, component.as_bytes()));
+            event.message(6, |time| write_seconds(time, series.first));
+            event.message(7, |time| write_seconds(time, series.last));
+            event.number(8, series.count.into());
+            event.bytes(9, kind.as_str().as_bytes());
+            event.bytes(14, component.as_bytes());
         })
     }
 }
