@@ -6,8 +6,7 @@
 //! server. If the API server is overloaded, the lanes of creations shrink, and those of other writes do not:
 //! writes that end Jobs come first. Failures in one namespace shrink its own windows. The shared window shrinks
 //! when writes of most namespaces fail at the same time. A few prove nothing: webhooks can make writes fail,
-//! and the lanes of failing namespaces are small anyway. Only refusals to read anything more (429) make it
-//! smaller than it was at first.
+//! and the lanes of failing namespaces are small anyway.
 //!
 //! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time. If most
 //! namespaces get 429, all writes pause. If [priority and
@@ -347,24 +346,18 @@ impl Slots {
             }
             Signal::Failed => {
                 namespace.trouble = Some(now);
-                self.shrink_if_general(now, of_all, Shrink::Trouble, |namespace| namespace.trouble);
+                self.shrink_if_general(now, of_all, |namespace| namespace.trouble);
             }
             Signal::Busy => {
                 (namespace.trouble, namespace.refused) = (Some(now), Some(now));
-                self.shrink_if_general(now, of_all, Shrink::Failure, |namespace| namespace.refused);
+                self.shrink_if_general(now, of_all, |namespace| namespace.refused);
             }
         }
     }
 
-    fn shrink_if_general(
-        &mut self,
-        now: Instant,
-        place: Place,
-        how: Shrink,
-        trouble: fn(&Namespace) -> Option<Instant>,
-    ) {
-        if self.all.counts(place) && self.is_general(now, trouble) {
-            self.all.shrink(place, how);
+    fn shrink_if_general(&mut self, now: Instant, place: Place, trouble: fn(&Namespace) -> Option<Instant>) {
+        if self.is_general(now, trouble) {
+            self.all.shrink(place, Shrink::Trouble);
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Place(u64);
 pub(super) enum Shrink {
     /// Requests fail: by half.
     Failure,
-    /// Requests of many namespaces fail, for unknown reasons: by half, but not below the initial size.
+    /// Requests of many namespaces fail: by half, but not below the initial size.
     Trouble,
     /// The API server has too much to do: by a tenth, but not below the initial size.
     Congestion,

@@ -127,7 +127,7 @@ impl Reader {
         selection: &Selection,
         keep: impl Fn(&ObservedPod) -> bool,
     ) -> Result<PodList, ReadError> {
-        self.objects(self.pods.decoder(), selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
+        self.objects(&self.pods.decoder, selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
     }
 
     /// Lists the objects that are to be kept. If the answer exceeds a short list, objects that are passed

@@ -16,7 +16,7 @@ use crate::job::uid::Uid;
 #[derive(Clone)]
 pub(super) struct Kind<D: Decoder> {
     resource: Resource,
-    decoder: D,
+    pub(super) decoder: D,
     uid: fn(&D::Object) -> &Uid,
     reads: JoinedReads<Result<Option<Found<D::Object>>, ReadError>>,
 }
@@ -32,10 +32,6 @@ struct Found<T> {
 impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
     pub(super) fn new(resource: Resource, decoder: D, uid: fn(&D::Object) -> &Uid) -> Self {
         Self { resource, decoder, uid, reads: JoinedReads::default() }
-    }
-
-    pub(super) fn decoder(&self) -> &D {
-        &self.decoder
     }
 
     /// The object of this name. Returns `None` if there is none, or if the object, readable or

@@ -294,7 +294,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
         (&[("a", FAST), ("b", FAST), ("c", BUSY), ("d", BUSY)], 64),
         (&[("a", FAST), ("b", BUSY), ("c", BUSY), ("d", BUSY)], 32),
         (&[("a", FAILED), ("b", FAILED), ("c", FAST), ("d", BUSY)], 64),
-        (&[("a", BUSY), ("b", BUSY), ("c", BUSY), ("d", BUSY), ("e", BUSY), ("f", BUSY)], 8),
+        (&[("a", BUSY), ("b", BUSY), ("c", BUSY), ("d", BUSY), ("e", BUSY), ("f", BUSY)], 16),
     ] {
         let mut slots = wide_open();
         advance(2 * TOGETHER).await;
