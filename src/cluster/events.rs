@@ -244,29 +244,25 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// How the gate schedules a write.
-fn order(write: &EventWrite) -> Order {
-    // An Event reports a past action, which stays true whichever replica owns the shard now.
-    Order::new(write.series.class.limits().priority, write.series.about.uid().clone(), Fence::unlimited())
-}
-
 /// Sends a write, and again after transient failures as often as its class allows. A write that may not
 /// have been read is not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
-    let mut pauses = ExponentialBuilder::new()
-        .with_min_delay(FIRST_PAUSE)
-        .with_max_times(write.series.class.limits().retries)
-        .build();
+    let limits = write.series.class.limits();
+    // An Event reports a past action, which stays true whichever replica owns the shard now.
+    let order = Order::new(limits.priority, write.series.about.uid().clone(), Fence::unlimited());
+    let mut pauses =
+        ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_times(limits.retries).build();
     let mut is_repeated = false;
     loop {
-        let failure = match gate.submit(order(&write), write.write.clone()).await {
+        let failure = match gate.submit(order.clone(), write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
             Ok(_) => return (write, Delivery::Sent),
             // An earlier try has succeeded and its answer was lost.
             Err(WriteError::AlreadyExists(_)) if is_repeated => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
-        if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
+        let is_in_protobuf = matches!(write.write, Write::CreateEvent { encoding: Encoding::Protobuf, .. });
+        if is_in_protobuf && failure.may_succeed_in_json() {
             tracing::debug!(%failure, "an Event was refused in protobuf");
             return (write, Delivery::RefusedInProtobuf);
         }
@@ -278,10 +274,6 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
         sleep(pause).await;
         is_repeated = true;
     }
-}
-
-fn is_in_protobuf(write: &Write) -> bool {
-    matches!(write, Write::CreateEvent { encoding: Encoding::Protobuf, .. })
 }
 
 fn is_transient(failure: &WriteError) -> bool {

@@ -149,8 +149,6 @@ struct State {
     slots: Slots,
 }
 
-type WriteResult = Result<Answer, WriteError>;
-
 fn closed() -> WriteError {
     WriteError::Unknown("the gate was closed".into())
 }

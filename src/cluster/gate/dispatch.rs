@@ -7,13 +7,13 @@ use futures::future::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{self, WriteError};
+use super::answer::{self, Answer, WriteError};
 use super::flight::{self, Sent};
 use super::slots::{Signal, Slot};
 use super::turn::Turn;
 use super::waiting::Waiting;
 use super::write::{Call, Write};
-use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State, WriteResult, closed};
+use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State, closed};
 use crate::cluster::answer_time;
 use crate::cluster::departure::Departure;
 use crate::cluster::fair_queue::Room;
@@ -111,7 +111,7 @@ impl Shared {
         write: Write,
         trace: CallTrace,
         mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
-    ) -> WriteResult {
+    ) -> Result<Answer, WriteError> {
         let mut resends = 0_u32;
         loop {
             let granted = tokio::select! {

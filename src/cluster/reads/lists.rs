@@ -53,10 +53,6 @@ struct Listed<T> {
 }
 
 impl<T> Listed<T> {
-    fn new(turn: ListTurn) -> Self {
-        Self { objects: Vec::new(), not_read: Vec::new(), version: 0, turn }
-    }
-
     /// Objects that exist and cannot be read.
     ///
     /// # Errors
@@ -175,7 +171,8 @@ impl Reader {
             200..300 => {}
             _ => return Err(ReadError::Refused(in_time(refusal(answer)).await?)),
         }
-        let (mut list, mut listed) = (ListBody::of(answer.headers())?, Listed::new(turn));
+        let mut list = ListBody::of(answer.headers())?;
+        let mut listed = Listed { objects: Vec::new(), not_read: Vec::new(), version: 0, turn };
         let mut body = answer.into_body();
         while let Some(piece) = in_time(body.try_next()).await? {
             list.push(piece);
