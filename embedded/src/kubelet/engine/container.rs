@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bollard::container::LogOutput;
 use bollard::errors::Error;
-use bollard::models::ContainerStateStatusEnum;
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, KillContainerOptionsBuilder,
 };
@@ -18,7 +17,7 @@ use super::super::process::Exit;
 use super::super::stop::StopSignal;
 use super::super::sub_path::Source;
 use super::patience::Patience;
-use super::{Engine, Inside, Recipe, is_absent, podman, said};
+use super::{Engine, Inside, Recipe, is_absent, said};
 
 /// How often the output of a container is asked for again when it has broken off.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
@@ -158,7 +157,8 @@ impl Container {
     /// Starts it, unless an attempt without an answer has started it: it runs once.
     async fn try_to_begin(&self, may_run: bool) -> Result<Output, Error> {
         if may_run && self.has_started().await? {
-            return Ok(self.attach().await.unwrap_or_else(|_| futures::stream::empty().boxed()));
+            let output = self.attach_again().await.ok().flatten();
+            return Ok(output.unwrap_or_else(|| futures::stream::empty().boxed()));
         }
         let output = self.attach().await?;
         self.engine.0.docker.start_container(&self.id, None).await?;
@@ -169,6 +169,16 @@ impl Container {
     async fn attach(&self) -> Result<Output, Error> {
         let all = AttachContainerOptionsBuilder::default().stdout(true).stderr(true).stream(true).build();
         Ok(self.engine.0.docker.attach_container(&self.id, Some(all)).await?.output)
+    }
+
+    /// Its output from now on, if it runs. Podman prepares a container that has ended for another start if somebody attaches to
+    /// it, and forgets its exit code.
+    async fn attach_again(&self) -> Result<Option<Output>, Error> {
+        let state = self.engine.inspect_container(&self.id).await?.state;
+        if state.and_then(|state| state.running) != Some(true) {
+            return Ok(None);
+        }
+        self.attach().await.map(Some)
     }
 
     async fn has_started(&self) -> Result<bool, Error> {
@@ -213,7 +223,7 @@ impl Container {
                 }
                 // It goes on without its output if the engine is restarted.
                 _ = attaching.tick(), if !printed => {
-                    if let Ok(Ok(more)) = timeout(KILLED_AGAIN, self.attach()).await {
+                    if let Ok(Ok(Some(more))) = timeout(KILLED_AGAIN, self.attach_again()).await {
                         (output, printed) = (more, true);
                     }
                     continue;
@@ -253,8 +263,7 @@ impl Container {
         let mut pause = Duration::from_millis(100);
         loop {
             let code = match self.waited_for().await {
-                // A failure says so. Any other answer is compared with what the engine keeps.
-                Some(..=0) => self.exit_code().await,
+                Some(..0) => self.exit_code().await,
                 answer => answer,
             };
             if let Some(code) = code {
@@ -285,13 +294,7 @@ impl Container {
     async fn exit_code(&self) -> Option<i64> {
         let state = self.engine.inspect_container(&self.id).await.ok()?.state?;
         let has_ended = state.running != Some(true) && is_time(state.finished_at);
-        let code = state.exit_code.filter(|_| has_ended)?;
-        match &self.engine.0.socket {
-            Some(socket) if state.status == Some(ContainerStateStatusEnum::CREATED) => {
-                Some(podman::exit_code(socket, &self.id).await.unwrap_or(code))
-            }
-            _ => Some(code),
-        }
+        state.exit_code.filter(|_| has_ended)
     }
 
     /// Sends a signal. Returns whether the engine has heard it.

@@ -12,7 +12,6 @@ mod layers;
 mod network;
 mod patience;
 mod pause;
-mod podman;
 mod ports;
 mod sandbox;
 mod spec;
@@ -24,7 +23,6 @@ mod unpack;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -106,8 +104,6 @@ struct Shared {
     has_sandbox_image: OnceCell<()>,
     /// The names of the networks that were made.
     networks: Mutex<HashSet<String>>,
-    /// The socket that it answers at, if that is its address.
-    socket: Option<PathBuf>,
     /// Whether it is root's engine of this host: only its networks are those of the host.
     is_of_host: bool,
     /// The addresses that this host has in networks.
@@ -117,7 +113,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(docker: Docker, waiting: Docker, owner: String, address: &str, version: SystemVersion) -> Self {
+    fn new(docker: Docker, waiting: Docker, owner: String, is_of_host: bool, version: SystemVersion) -> Self {
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|component| component.name.contains("Podman"));
         let (kind, scheme) = if is_podman { ("Podman", PODMAN) } else { ("Docker", "docker") };
@@ -132,8 +128,7 @@ impl Shared {
             images: Images::default(),
             has_sandbox_image: OnceCell::new(),
             networks: Mutex::default(),
-            socket: address.strip_prefix("unix://").map(PathBuf::from),
-            is_of_host: is_roots(address),
+            is_of_host,
             hosts: Mutex::default(),
             sweep: Mutex::default(),
         }
@@ -169,14 +164,14 @@ impl Engine {
         let process = stragglers::identity(std::process::id()).ok_or(EngineError::Unidentified)?;
         let owner = format!("{process}{OF_PROCESS}{}", NEXT.fetch_add(1, Ordering::Relaxed));
         match connect(address).await {
-            Ok((docker, waiting)) => Ok(Self::of(docker, waiting, owner, address).await),
+            Ok((docker, waiting)) => Ok(Self::of(docker, waiting, owner, is_roots(address)).await),
             Err(why) => Err(EngineError::NoneAnswers { tried: vec![format!("{address}: {why}")] }),
         }
     }
 
-    async fn of(docker: Docker, waiting: Docker, owner: String, address: &str) -> Self {
+    async fn of(docker: Docker, waiting: Docker, owner: String, is_of_host: bool) -> Self {
         let version = docker.version().await.unwrap_or_default();
-        Self(Arc::new(Shared::new(docker, waiting, owner, address, version)))
+        Self(Arc::new(Shared::new(docker, waiting, owner, is_of_host, version)))
     }
 
     /// The engine's name and version, such as `Podman 4.3.1`.

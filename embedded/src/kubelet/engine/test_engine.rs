@@ -32,13 +32,7 @@ pub(super) fn serve(
 pub(super) fn at(socket: &Path) -> Engine {
     let client =
         || Docker::connect_with_unix(socket.to_str().unwrap(), PATIENCE, API_DEFAULT_VERSION).unwrap();
-    Engine(Arc::new(Shared::new(
-        client(),
-        client(),
-        "1/0".into(),
-        &format!("unix://{}", socket.display()),
-        SystemVersion::default(),
-    )))
+    Engine(Arc::new(Shared::new(client(), client(), "1/0".into(), false, SystemVersion::default())))
 }
 
 /// An answer.
