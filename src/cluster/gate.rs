@@ -10,10 +10,9 @@
 //! do ([`Departure`]). Its answer is awaited no longer than the right to act lasts.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
-//! (429) had none. It is queued again, and the gate pauses for as long as the API server
-//! asks. Rejected Events are returned to their recorder, since they may be out of date by then;
-//! others of the namespace pause if the API server asks for it. Refusals by
-//! a webhook are returned as well, whatever their code.
+//! (429) had none. It is queued again, and writes of its kind in its namespace pause for as long as the API
+//! server asks. Rejected Events are returned to their recorder, since they may be out of date by then. Refusals
+//! by a webhook are returned as well, whatever their code.
 
 mod answer;
 mod dispatch;

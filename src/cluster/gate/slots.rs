@@ -60,8 +60,8 @@ pub(super) enum Signal {
     Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
     Failed,
-    /// A webhook failed, or refused since it is busy itself, or the answer came much later than the API server
-    /// answers others: a webhook holds up calls like this one. They keep few slots, however well they end.
+    /// A webhook failed, refused since it is busy itself, or held the call up: the answer came much later than
+    /// the API server answers others. Such calls keep few slots, however well they end.
     Webhook,
     /// The API server refused to read it (429).
     Busy,
