@@ -318,7 +318,7 @@ impl ObjectEvents {
         if !is_merged {
             return self.series.get_mut(key);
         }
-        let parts = self.series.extract_if(|key, series| key.message.is_some() && waits(&*series));
+        let parts = self.series.extract_if(|key, series| key.message.is_some() && waits(series));
         let parts: Vec<Series> = parts.map(|(_, part)| part).collect();
         let key = Arc::new(SeriesKey { message: None, ..(**key).clone() });
         let merged = self.series.entry(key.clone()).or_insert_with(|| Series::new(key));

@@ -197,7 +197,7 @@ async fn a_webhook_that_hangs_holds_up_no_events_of_other_namespaces() {
 #[test]
 fn a_namespace_has_a_turn_whatever_others_have_in_flight() {
     let mut turns = Turns::default();
-    let namespaces: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).into();
+    let namespaces: [Arc<str>; 3] = ["a", "b", "c"].map(Arc::from);
     for namespace in &namespaces {
         for item in 0..100 {
             turns.push(Class::Normal, namespace, &"o".into(), (namespace.clone(), item));
