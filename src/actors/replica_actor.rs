@@ -35,7 +35,7 @@ use super::test_hooks::Part;
 use super::threads;
 use super::waits::Waits;
 use super::watch_feed::{Jobs, feed_jobs};
-use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::events::{Event, EventType};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, Unserved};
@@ -297,7 +297,7 @@ impl ReplicaActor {
     fn report_unserved(&self, job: &ObservedJob, unserved: &Unserved) {
         let (reason, message) = unserved.event();
         self.cx.recorder.record(Event {
-            about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+            about: job.id(),
             kind: EventType::Warning,
             reason: reason.into(),
             message: message.into(),

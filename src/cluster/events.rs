@@ -2,15 +2,14 @@
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
 //! count, many similar ones become a combined one, and one object cannot flood the API server. Events that
-//! only inform are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this.
+//! only inform are sent one at a time in each namespace. Events that must be delivered (how a Job ended) are exempt from this.
 //! If more are pending than may be, the namespace that has most loses its oldest.
 
-mod body;
 mod correlator;
-mod pending;
+mod counts;
 mod turns;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -20,47 +19,18 @@ use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
-use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
-use self::pending::Pending;
+use self::correlator::{Delivery, EventCorrelator, EventWrite};
+use self::counts::EventCounts;
 use self::turns::Class;
-use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
+use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
+use crate::job::job_id::JobId;
 use crate::job::manifest::Encoding;
 use crate::job::short_text::{short, short_word};
-use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
-use crate::telemetry::traces::CallTrace;
-
-/// The object that an Event is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ObjectRef {
-    /// `apiVersion`.
-    pub api_version: &'static str,
-    /// `kind`.
-    pub kind: &'static str,
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `metadata.uid`.
-    pub uid: Uid,
-}
-
-impl ObjectRef {
-    /// A Job.
-    pub fn job(namespace: &Arc<str>, name: &Arc<str>, uid: &Uid) -> Self {
-        Self {
-            api_version: "batch/v1",
-            kind: "Job",
-            namespace: namespace.clone(),
-            name: name.clone(),
-            uid: uid.clone(),
-        }
-    }
-}
 
 /// `type` of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,7 +55,7 @@ impl EventType {
 #[derive(Clone, Debug)]
 pub struct Event {
     /// `involvedObject`.
-    pub about: ObjectRef,
+    pub about: JobId,
     /// `type`.
     pub kind: EventType,
     /// `reason`: the cause in one CamelCase word.
@@ -100,15 +70,13 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Shortest and longest pause after a 429; its `Retry-After` is clamped to them.
-const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     inbox: mpsc::UnboundedSender<Event>,
     /// Events that have neither been sent nor lost.
-    pending: watch::Sender<Pending>,
+    pending: watch::Sender<EventCounts>,
     metrics: Arc<Metrics>,
 }
 
@@ -123,8 +91,7 @@ impl Recorder {
         let recorder = Self { inbox, pending: watch::Sender::default(), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        let busy = BusyServer::default();
-        let sender = Sender { gate, busy, correlator, taken: Pending::default(), pending, metrics };
+        let sender = Sender { gate, correlator, taken: EventCounts::default(), pending, metrics };
         tokio::spawn(sender.run_supervised(events));
         recorder
     }
@@ -133,11 +100,11 @@ impl Recorder {
     pub fn record(&self, event: Event) {
         let (reason, message) = (short_word(&event.reason).into(), short(&event.message).into());
         let event = Event { reason, message, ..event };
-        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        let (class, namespace) = (Class::of(&event), event.about.namespace().clone());
         // If a namespace has more than its share, the sender makes room. Until then, at most twice its share
         // waits.
         let has_room = self.pending.send_if_modified(|pending| {
-            let has_room = pending.of_namespace(&namespace, class) < 2 * class.share();
+            let has_room = pending.of_namespace(&namespace, class) < 2 * class.limits().share;
             if has_room {
                 pending.add(&namespace, class);
             }
@@ -171,7 +138,7 @@ impl Recorder {
         self.pending.borrow().total()
     }
 
-    async fn wait_for(&self, is_reached: impl FnMut(&Pending) -> bool) {
+    async fn wait_for(&self, is_reached: impl FnMut(&EventCounts) -> bool) {
         // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
         let _ = self.pending.subscribe().wait_for(is_reached).await;
     }
@@ -180,11 +147,10 @@ impl Recorder {
 /// Sends recorded Events through the gate, one write of each series at a time.
 struct Sender {
     gate: WriteGate,
-    busy: BusyServer,
     correlator: EventCorrelator,
     /// The pending Events that have left the inbox.
-    taken: Pending,
-    pending: watch::Sender<Pending>,
+    taken: EventCounts,
+    pending: watch::Sender<EventCounts>,
     metrics: Arc<Metrics>,
 }
 
@@ -206,7 +172,6 @@ impl Sender {
         let mut sending = FuturesUnordered::new();
         let mut open = true;
         while open || !sending.is_empty() {
-            let given_up = self.correlator.turn_given_up();
             tokio::select! {
                 biased;
                 event = events.recv(), if open => match event {
@@ -214,31 +179,29 @@ impl Sender {
                     None => open = false,
                 },
                 Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
-                () = until(given_up) => {}
             }
-            let now = Instant::now();
-            while let Some(write) = self.correlator.next_write(now) {
-                sending.push(send(self.gate.clone(), self.busy.clone(), write).boxed());
+            while let Some(write) = self.correlator.next_write() {
+                sending.push(send(self.gate.clone(), write).boxed());
             }
         }
     }
 
     fn take(&mut self, event: Event) {
-        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        let (class, namespace) = (Class::of(&event), event.about.namespace().clone());
         self.taken.add(&namespace, class);
         match self.correlator.note(event) {
-            Noted::Covered => self.make_room(&namespace, class),
-            Noted::Spam => self.lost(LostEvent::Spam, &namespace, class, 1),
+            true => self.make_room(&namespace, class),
+            false => self.lost(LostEvent::Spam, &namespace, class, 1),
         }
     }
 
     /// Drops the oldest waiting Events. First this namespace loses Events while it has more than its share.
     /// Then the largest namespace does, while there are more than the capacity in all.
     fn make_room(&mut self, namespace: &Arc<str>, class: Class) {
-        while self.taken.of_namespace(namespace, class) > class.share() && self.drop_oldest(namespace, class)
-        {
-        }
-        while self.taken.of(class) > class.capacity() {
+        while self.taken.of_namespace(namespace, class) > class.limits().share
+            && self.drop_oldest(namespace, class)
+        {}
+        while self.taken.of(class) > class.limits().capacity {
             let dropped = self.taken.largest(class).is_some_and(|largest| self.drop_oldest(&largest, class));
             if !dropped {
                 break;
@@ -256,7 +219,7 @@ impl Sender {
     fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
         let (series, covered) = (write.series.clone(), write.covered);
         self.correlator.delivered(write, delivery);
-        let namespace = &series.about.namespace;
+        let namespace = series.about.namespace();
         match delivery {
             Delivery::Sent => self.acknowledge(namespace, series.class, covered),
             Delivery::Failed => self.lost(LostEvent::Refused, namespace, series.class, covered),
@@ -281,80 +244,27 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// Waits until this time, or forever.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Until when the API server wants no Events. Clones are the same time.
-#[derive(Clone, Debug, Default)]
-struct BusyServer(Arc<Mutex<Option<Instant>>>);
-
-impl BusyServer {
-    /// The API server has refused an Event, and asked to be left alone for this long.
-    fn refused(&self, retry_after: Duration) {
-        let pause = retry_after.clamp(BUSY_PAUSE.0, BUSY_PAUSE.1);
-        let mut until = self.lock();
-        *until = until.max(Some(Instant::now() + pause));
-    }
-
-    /// When the API server may be asked again, if not now.
-    fn until(&self) -> Option<Instant> {
-        self.lock().filter(|until| *until > Instant::now())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How the gate schedules a write.
-fn order(write: &EventWrite) -> Order {
-    // An Event reports a past action, which stays true whichever replica owns the shard now.
-    Order::new(write.series.class.priority(), write.series.about.uid.clone(), Fence::unlimited())
-}
-
-/// Waits until a write may leave.
-async fn slot(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result<Turn, WriteError> {
-    loop {
-        let slot = gate.reserve(&order(write), &write.write).wait().await?;
-        // Another Event may have been refused meanwhile.
-        let Some(until) = busy.until() else { return Ok(slot) };
-        drop(slot);
-        sleep_until(until).await;
-    }
-}
-
 /// Sends a write, and again after transient failures as often as its class allows. A write that may not
 /// have been read is not repeated in protobuf: the correlator composes it again, in JSON.
-async fn send(gate: WriteGate, busy: BusyServer, write: EventWrite) -> (EventWrite, Delivery) {
-    let mut pauses = ExponentialBuilder::new()
-        .with_min_delay(FIRST_PAUSE)
-        .with_max_times(write.series.class.retries())
-        .build();
+async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
+    let limits = write.series.class.limits();
+    // An Event reports a past action, which stays true whichever replica owns the shard now.
+    let order = Order::new(limits.priority, write.series.about.uid().clone(), Fence::unlimited());
+    let mut pauses =
+        ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_times(limits.retries).build();
     let mut is_repeated = false;
     loop {
-        let answer = match slot(&gate, &busy, &write).await {
-            Ok(turn) => gate.submit_in(turn, order(&write), write.write.clone(), CallTrace::default()).await,
-            Err(failure) => Err(failure),
-        };
-        let failure = match answer {
+        let failure = match gate.submit(order.clone(), write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
             Ok(_) => return (write, Delivery::Sent),
             // An earlier try has succeeded and its answer was lost.
             Err(WriteError::AlreadyExists(_)) if is_repeated => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
-        if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
+        let is_in_protobuf = matches!(write.write, Write::CreateEvent { encoding: Encoding::Protobuf, .. });
+        if is_in_protobuf && failure.may_succeed_in_json() {
             tracing::debug!(%failure, "an Event was refused in protobuf");
             return (write, Delivery::RefusedInProtobuf);
-        }
-        if let WriteError::Busy { retry_after: Some(asked) } = failure {
-            // Without `Retry-After`, it is a limit for a namespace or an object, of which other Events know nothing.
-            busy.refused(asked);
         }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
@@ -364,10 +274,6 @@ async fn send(gate: WriteGate, busy: BusyServer, write: EventWrite) -> (EventWri
         sleep(pause).await;
         is_repeated = true;
     }
-}
-
-fn is_in_protobuf(write: &Write) -> bool {
-    matches!(write, Write::CreateEvent { encoding: Encoding::Protobuf, .. })
 }
 
 fn is_transient(failure: &WriteError) -> bool {

@@ -44,18 +44,13 @@ const PATIENCE: usize = 4;
 /// All items of one priority.
 #[derive(Debug)]
 struct Level<G, F, T> {
-    groups: Turns<G, Flows<F, T>>,
+    /// The groups with items, in the order of their turns.
+    order: VecDeque<G>,
+    groups: HashMap<G, Flows<F, T>, RandomState>,
     len: usize,
     /// Items of higher priorities returned since the last one of this priority, while some of this one could
     /// have been.
     passed_over: usize,
-}
-
-/// Lists by key, in the order of their turns; never an empty one.
-#[derive(Debug)]
-struct Turns<K, L> {
-    order: VecDeque<K>,
-    lists: HashMap<K, L, RandomState>,
 }
 
 impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, G, F, T> {
@@ -78,14 +73,11 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 
     pub(super) fn push(&mut self, priority: P, group: G, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
-        level.len -= level.flows(group, self.behind).push(flow, item, self.is_unwanted);
-    }
-
-    /// Puts back an item that was taken too early: it is the next of its priority.
-    pub(super) fn put_back(&mut self, priority: P, group: G, flow: F, item: T) {
-        let level = self.levels.entry(priority).or_default();
-        level.flows(group.clone(), self.behind).put_back(flow, item);
-        level.groups.be_next(&group);
+        let flows = level.groups.entry(group).or_insert_with_key(|group| {
+            level.order.push_back(group.clone());
+            Flows::new(self.behind)
+        });
+        level.len = level.len + 1 - flows.push(flow, item, self.is_unwanted);
     }
 
     /// Takes the next item of a group that has room. `room` is asked with the priority, the group, and how many
@@ -123,22 +115,12 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
     /// An item of a flow is unwanted from now on. Unwanted items are dropped together, without a walk over
     /// the flow for each. This happens when they may be more than half of the flow, or when their turn comes.
     pub(super) fn forget(&mut self, priority: P, group: &G, flow: &F) {
-        let is_unwanted = self.is_unwanted;
-        self.drop_of(priority, group, |flows| flows.forget(flow, is_unwanted));
-    }
-
-    /// Drops items of a flow that are not to be kept. A flow that keeps some keeps its turn.
-    pub(super) fn retain(&mut self, priority: P, group: &G, flow: &F, keep: impl Fn(&T) -> bool) {
-        self.drop_of(priority, group, |flows| flows.retain(flow, keep));
-    }
-
-    fn drop_of(&mut self, priority: P, group: &G, drop_some: impl FnOnce(&mut Flows<F, T>) -> usize) {
         let Some(level) = self.levels.get_mut(&priority) else { return };
-        let Some(flows) = level.groups.lists.get_mut(group) else { return };
-        level.len -= drop_some(flows);
+        let Some(flows) = level.groups.get_mut(group) else { return };
+        level.len -= flows.forget(flow, self.is_unwanted);
         if flows.is_empty() {
-            level.groups.lists.remove(group);
-            level.groups.order.retain(|waiting| waiting != group);
+            level.groups.remove(group);
+            level.order.retain(|waiting| waiting != group);
         }
     }
 
@@ -150,8 +132,7 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
     /// The priorities that have room, highest first, each with the place of the group whose turn it is.
     fn ready(&self, room: impl Fn(P, &G, usize) -> Room) -> impl Iterator<Item = (P, usize)> {
         self.levels.iter().filter_map(move |(priority, level)| {
-            let waiting = level.groups.order.len();
-            let turn = level.groups.turn(|group| room(*priority, group, waiting))?;
+            let turn = level.turn(|group| room(*priority, group, level.order.len()))?;
             Some((*priority, turn))
         })
     }
@@ -163,13 +144,13 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 
     /// Number of groups with items of one priority.
     pub(super) fn groups(&self, priority: P) -> usize {
-        self.levels.get(&priority).map_or(0, |level| level.groups.order.len())
+        self.levels.get(&priority).map_or(0, |level| level.order.len())
     }
 
     /// Number of flows of a group with items of one priority.
     pub(super) fn flows_of(&self, priority: P, group: &G) -> usize {
         let level = self.levels.get(&priority);
-        level.and_then(|level| level.groups.lists.get(group)).map_or(0, Flows::len)
+        level.and_then(|level| level.groups.get(group)).map_or(0, Flows::len)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -183,52 +164,41 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 }
 
 impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
-    /// The flows of a group, to which the caller adds an item.
-    fn flows(&mut self, group: G, behind: fn(&T) -> Behind) -> &mut Flows<F, T> {
-        self.len += 1;
-        self.groups.list(group, || Flows::new(behind))
-    }
-
     fn peek(&self, turn: usize) -> Option<&T> {
-        self.groups.lists.get(self.groups.order.get(turn)?)?.peek()
+        self.groups.get(self.order.get(turn)?)?.peek()
     }
 
     /// Drops the next item of the group at this place. The group and the item's flow keep their turns.
     fn discard(&mut self, turn: usize) {
-        let Some(group) = self.groups.order.get(turn) else { return };
-        let Some(flows) = self.groups.lists.get_mut(group) else { return };
+        let Some(group) = self.order.get(turn) else { return };
+        let Some(flows) = self.groups.get_mut(group) else { return };
         flows.discard();
         self.len -= 1;
         if flows.is_empty() {
-            self.groups.take(turn, |_| Some(((), true)));
+            self.groups.remove(group);
+            self.order.remove(turn);
         }
     }
 
+    /// Takes the next item of the group at this place, which then has the last turn.
     fn pop(&mut self, turn: usize) -> Option<(G, T)> {
-        let (group, item) = self.groups.take(turn, |flows| Some((flows.pop()?, flows.is_empty())))?;
+        let group = self.order.remove(turn)?;
+        let flows = self.groups.get_mut(&group)?;
+        let item = flows.pop()?;
         self.len -= 1;
+        if flows.is_empty() {
+            self.groups.remove(&group);
+        } else {
+            self.order.push_back(group.clone());
+        }
         Some((group, item))
     }
-}
 
-impl<K: Hash + Eq + Clone, L> Turns<K, L> {
-    fn list(&mut self, key: K, new: impl FnOnce() -> L) -> &mut L {
-        self.lists.entry(key).or_insert_with_key(|key| {
-            self.order.push_back(key.clone());
-            new()
-        })
-    }
-
-    fn be_next(&mut self, key: &K) {
-        self.order.retain(|waiting| waiting != key);
-        self.order.push_front(key.clone());
-    }
-
-    /// The place of the first key that is preferred; without one, of the first that has room.
-    fn turn(&self, room: impl Fn(&K) -> Room) -> Option<usize> {
+    /// The place of the first group that is preferred; without one, of the first that has room.
+    fn turn(&self, room: impl Fn(&G) -> Room) -> Option<usize> {
         let mut first = None;
-        for (place, key) in self.order.iter().enumerate() {
-            match room(key) {
+        for (place, group) in self.order.iter().enumerate() {
+            match room(group) {
                 Room::Preferred => return Some(place),
                 Room::Some => first = first.or(Some(place)),
                 Room::None => {}
@@ -236,30 +206,11 @@ impl<K: Hash + Eq + Clone, L> Turns<K, L> {
         }
         first
     }
-
-    /// Takes something of the list at this place, which then has the last turn. `take` returns with it whether the
-    /// list is empty now.
-    fn take<T>(&mut self, place: usize, take: impl FnOnce(&mut L) -> Option<(T, bool)>) -> Option<(K, T)> {
-        let key = self.order.remove(place)?;
-        let (taken, is_empty) = take(self.lists.get_mut(&key)?)?;
-        if is_empty {
-            self.lists.remove(&key);
-        } else {
-            self.order.push_back(key.clone());
-        }
-        Some((key, taken))
-    }
 }
 
 impl<G, F, T> Default for Level<G, F, T> {
     fn default() -> Self {
-        Self { groups: Turns::default(), len: 0, passed_over: 0 }
-    }
-}
-
-impl<K, L> Default for Turns<K, L> {
-    fn default() -> Self {
-        Self { order: VecDeque::new(), lists: HashMap::default() }
+        Self { order: VecDeque::new(), groups: HashMap::default(), len: 0, passed_over: 0 }
     }
 }
 
@@ -328,19 +279,6 @@ mod tests {
         assert_eq!(order, [(0, "little"), (0, "much"), (1, "low")]);
         assert!(!queue.is_ready(room) && !queue.is_empty());
         assert_eq!(drain(&mut queue), [(0, "full"), (1, "full")]);
-    }
-
-    #[test]
-    fn an_item_put_back_is_next_and_takes_one_turn() {
-        let mut queue = FairQueue::new(|_, _| false);
-        for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
-            queue.push(0, "g", flow, item);
-        }
-        let (_, _, first) = queue.pop(all).unwrap();
-        queue.put_back(0, "g", "a", first);
-        queue.put_back(0, "h", "c", 20);
-        assert_eq!(queue.len(0), 4);
-        assert_eq!(drain(&mut queue), [20, 1, 10, 2]);
     }
 
     #[test]

@@ -10,9 +10,9 @@
 //! do ([`Departure`]). Its answer is awaited no longer than the right to act lasts.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
-//! (429) had none. It goes back to the head of its queue, and the gate pauses for as long as the API server
-//! asks. Rejected Events are returned to their recorder, since they may be out of date by then. Refusals by
-//! a webhook are returned as well, whatever their code.
+//! (429) had none. It is queued again, and writes of its kind in its namespace pause for as long as the API
+//! server asks. Rejected Events are returned to their recorder, since they may be out of date by then. Refusals
+//! by a webhook are returned as well, whatever their code.
 
 mod answer;
 mod dispatch;
@@ -33,9 +33,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::answer::AnswerReader;
 use self::dispatch::{dispatch, grant};
-use self::slots::{Lane, Slots};
+use self::slots::Slots;
 use self::turn_time::TurnTime;
 use self::waiting::Waiting;
 use super::answer_body::LongAnswers;
@@ -129,7 +128,7 @@ pub struct WriteGate {
 /// State shared by the gate, its dispatcher and the writes.
 struct Shared {
     transport: Arc<dyn Transport>,
-    answers: AnswerReader,
+    pods: PodDecoder,
     long_answers: LongAnswers,
     timeout: Duration,
     answer_time: AnswerTime,
@@ -145,11 +144,9 @@ struct Shared {
 }
 
 struct State {
-    queue: FairQueue<Priority, Lane, Uid, Waiting>,
+    queue: FairQueue<Priority, Arc<str>, Uid, Waiting>,
     slots: Slots,
 }
-
-type WriteResult = Result<Answer, WriteError>;
 
 fn closed() -> WriteError {
     WriteError::Unknown("the gate was closed".into())
@@ -173,7 +170,7 @@ impl WriteGate {
         });
         let shared = Arc::new(Shared {
             transport,
-            answers: AnswerReader { pods: PodDecoder::new(finalizer) },
+            pods: PodDecoder::new(finalizer),
             long_answers: LongAnswers::default(),
             timeout: config.timeout,
             answer_time: config.answer_time,
@@ -218,25 +215,16 @@ impl WriteGate {
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (waiting, turn) = Waiting::of(&order);
         let shared = self.shared.clone();
-        shared.queue(&order, write.lane(), waiting);
+        shared.queue(&order, write.namespace().clone(), waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
         Box::pin(shared.carry_out(order, write, trace, turn))
-    }
-
-    /// Asks for the turn of a write.
-    pub fn reserve(&self, order: &Order, write: &Write) -> Reservation {
-        self.reserve_in(order, write.lane())
     }
 
     /// Asks for the turn of a Job's status in this namespace. Its content can be decided when the turn has
     /// come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
-        self.reserve_in(order, Lane::status(namespace))
-    }
-
-    fn reserve_in(&self, order: &Order, lane: Lane) -> Reservation {
         let (waiting, turn) = Waiting::of(order);
-        self.shared.queue(order, lane, waiting);
+        self.shared.queue(order, namespace, waiting);
         Reservation { turn }
     }
 
@@ -270,11 +258,8 @@ impl WriteGate {
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let of_jobs = || Priority::ALL.into_iter().filter(|priority| !priority.is_event());
-        let of_namespace = |priority: Priority| {
-            let lane = Lane::of_jobs(priority, namespace.clone());
-            state.queue.flows_of(priority, &lane).max(1)
-        };
-        let in_all = |priority: Priority| {
+        let of_namespace = |priority| state.queue.flows_of(priority, namespace).max(1);
+        let in_all = |priority| {
             let if_all_were_like_this = state.queue.groups(priority) * of_namespace(priority);
             if_all_were_like_this.min(state.queue.len(priority))
         };

@@ -33,7 +33,7 @@ pub use self::pod_spec::PodSpecReading;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why an object could not be read. A read can always be repeated.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// There was no answer.
     #[error("no answer: {0}")]
@@ -46,15 +46,27 @@ pub enum ReadError {
     Unreadable(Arc<DecodeError>),
     /// The list is not complete.
     #[error(transparent)]
-    List(#[from] ListError),
+    List(Arc<ListError>),
     /// No object can have this name.
     #[error("the name is not valid in a path: {0}")]
-    Name(#[from] http::Error),
+    Name(Arc<http::Error>),
 }
 
 impl From<DecodeError> for ReadError {
     fn from(error: DecodeError) -> Self {
         Self::Unreadable(Arc::new(error))
+    }
+}
+
+impl From<ListError> for ReadError {
+    fn from(error: ListError) -> Self {
+        Self::List(Arc::new(error))
+    }
+}
+
+impl From<http::Error> for ReadError {
+    fn from(error: http::Error) -> Self {
+        Self::Name(Arc::new(error))
     }
 }
 
@@ -82,22 +94,6 @@ impl Deref for Reader {
 
     fn deref(&self) -> &ReadServices {
         &self.shared
-    }
-}
-
-/// Why there is no answer, or none with an object.
-#[derive(Clone, Debug)]
-enum NoObject {
-    Transport(TransportError),
-    Refused(Refusal),
-}
-
-impl From<NoObject> for ReadError {
-    fn from(error: NoObject) -> Self {
-        match error {
-            NoObject::Transport(error) => Self::Transport(error),
-            NoObject::Refused(refusal) => Self::Refused(refusal),
-        }
     }
 }
 
@@ -178,19 +174,19 @@ impl Reader {
         resource: Resource,
         request: Request<Bytes>,
         namespace: Option<&Arc<str>>,
-    ) -> Result<Option<Bytes>, NoObject> {
+    ) -> Result<Option<Bytes>, ReadError> {
         let started = Instant::now();
         let opened = self.transport.open(request);
         let answer = in_time(async { self.long_answers.read(opened.await?, namespace).await }).await;
         let resource = resource.plural;
         let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
         self.metrics.count_request(ApiCallLabels { verb, resource }, code, started.elapsed());
-        let response = answer.map_err(NoObject::Transport)?;
+        let response = answer?;
         match code {
             200..300 => Ok(Some(response.into_body())),
             _ => match Refusal::read(code, response.body()) {
                 refusal if refusal.is_not_found() => Ok(None),
-                refusal => Err(NoObject::Refused(refusal)),
+                refusal => Err(ReadError::Refused(refusal)),
             },
         }
     }

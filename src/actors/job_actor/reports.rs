@@ -3,7 +3,7 @@
 use super::JobActor;
 use crate::actors::job_input::RequestEvent;
 use crate::actors::pod_events::PodAction;
-use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::events::{Event, EventType};
 use crate::job::plan::{JobEvent, Wait};
 
 impl JobActor {
@@ -63,9 +63,8 @@ impl JobActor {
     }
 
     fn record(&self, kind: EventType, reason: &str, message: &str, must: bool) {
-        let job = &self.state.job;
         self.requests.cx.recorder.record(Event {
-            about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+            about: self.requests.job.clone(),
             kind,
             reason: reason.into(),
             message: message.into(),

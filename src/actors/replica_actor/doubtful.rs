@@ -8,7 +8,7 @@ use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ReplicaActor;
-use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::events::{Event, EventType};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedJob, Unreadable};
 use crate::job::job_id::JobId;
@@ -58,7 +58,7 @@ impl ReplicaActor {
         let shard = self.shards.get_mut(&self.cx.config.shards.shard_of(&job.uid.to_string()));
         if ours && shard.is_some_and(|shard| shard.skipped.insert(job.uid.clone())) {
             self.cx.recorder.record(Event {
-                about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+                about: job.as_job(),
                 kind: EventType::Warning,
                 reason: "UnreadableJob".into(),
                 message: format!("The Job cannot be read, and stays as it was last seen: {}", job.error)

@@ -15,7 +15,7 @@ use super::ShardActor;
 use super::jobs::JobEntry;
 use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::release_with_job::ReleaseWithJob;
-use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::events::{Event, EventType};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::JobId;
@@ -144,8 +144,11 @@ impl ShardActor {
             self.hide((pod.uid.clone(), pod.version), job, Some(pod.clone()), task);
         }
         if self.jobs.contains_key(job) && self.unseen.reported.insert(pod.uid.clone()) {
-            let about = ObjectRef::job(job.namespace(), job.name(), job.uid());
-            self.warn(about, "UnreadablePod", format!("Pod {} cannot be read: {}", pod.name, pod.error));
+            self.warn(
+                job.clone(),
+                "UnreadablePod",
+                format!("Pod {} cannot be read: {}", pod.name, pod.error),
+            );
         }
     }
 
@@ -192,7 +195,7 @@ impl ShardActor {
         self.pod_owners.job_of(pod).or_else(|| self.unseen.job_of(pod)).cloned()
     }
 
-    fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {
+    fn warn(&self, about: JobId, reason: &'static str, message: String) {
         self.cx.recorder.record(Event {
             about,
             kind: EventType::Warning,

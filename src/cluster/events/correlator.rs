@@ -2,13 +2,14 @@
 //!
 //! The rules are client-go's, except for the last one. Equal Events are counted in one. From the tenth
 //! different message on, Events of one object, type and reason are combined into one. If the API server
-//! is slow, this begins with the second Event that waits. An object has a burst of 25 Events of each
+//! is slow, a write covers all of them that wait. An object has a burst of 25 Events of each
 //! type, then one every five minutes. With client-go both types share one burst, and an object that has
 //! created many pods has none left for its failures.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers all Events that were recorded while
 //! its series waited.
 
+mod body;
 mod memory;
 
 use std::hash::BuildHasher as _;
@@ -21,14 +22,14 @@ use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
-use tokio::time::Instant;
 
-use self::memory::{MOST, Memory};
-use super::body::{EventBody, seconds};
-use super::turns::{Class, Turn, Turns};
-use super::{Event, EventType, ObjectRef};
+use self::body::{EventBody, seconds};
+use self::memory::Memory;
+use super::turns::{Class, Turns};
+use super::{Event, EventType};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
+use crate::job::job_id::JobId;
 use crate::job::manifest::Encoding;
 use crate::job::uid::UidMap;
 
@@ -50,19 +51,10 @@ const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
-/// If this many writes of Normal Events wait, the API server is slow. Then waiting Events of one object,
-/// type and reason are combined, however few they are. So an object costs the API server a few writes
-/// instead of [`SIMILAR`].
+/// If this many writes of Normal Events wait, the API server is slow. Then the next write combines the
+/// waiting Events of one object, type and reason, however few they are. So an object costs the API server a
+/// few writes instead of [`SIMILAR`].
 const BACKLOG: usize = 100;
-
-/// The result of recording an Event.
-#[derive(Debug)]
-pub(super) enum Noted {
-    /// A write of its series will cover the Event.
-    Covered,
-    /// The Event was dropped: there were too many about this object.
-    Spam,
-}
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,13 +76,12 @@ pub(super) struct EventWrite {
     pub(super) write: Write,
     /// Number of recorded Events that it covers.
     pub(super) covered: usize,
-    turn: Turn,
 }
 
 /// The common properties of recorded Events that become one Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SeriesKey {
-    pub(super) about: ObjectRef,
+    pub(super) about: JobId,
     pub(super) class: Class,
     kind: EventType,
     reason: Box<str>,
@@ -124,7 +115,6 @@ struct ObjectEvents {
     warnings: Option<Rate>,
     similar: HashMap<(EventType, Box<str>), Similar>,
     series: HashMap<Arc<SeriesKey>, Series>,
-    last: Timestamp,
 }
 
 /// Different messages of one type and reason.
@@ -166,25 +156,21 @@ impl EventCorrelator {
         self.turns = Turns::default();
     }
 
-    /// Records an Event.
-    pub(super) fn note(&mut self, event: Event) -> Noted {
+    /// Records an Event, which a write will cover. Returns false if it was dropped, since there were too many
+    /// about this object.
+    pub(super) fn note(&mut self, event: Event) -> bool {
         self.sweep();
-        let object = self.objects.entry(event.about.uid.clone()).or_insert_with(|| ObjectEvents {
-            namespace: event.about.namespace.clone(),
+        let object = self.objects.entry(event.about.uid().clone()).or_insert_with(|| ObjectEvents {
+            namespace: event.about.namespace().clone(),
             bytes: 0,
             normal: Rate::per_period(REFILL, BURST),
             warnings: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
             series: HashMap::new(),
-            last: event.at,
         });
-        object.last = object.last.max(event.at);
-        let class = Class::of(&event);
-        let is_slow = class == Class::Normal && self.turns.waiting() >= BACKLOG;
-        let combined =
-            !event.must && (object.joins_many(&event) || (is_slow && object.has_similar_waiting(&event)));
+        let combined = !event.must && object.joins_many(&event);
         let key = SeriesKey {
-            class,
+            class: Class::of(&event),
             about: event.about,
             kind: event.kind,
             reason: event.reason,
@@ -196,52 +182,34 @@ impl EventCorrelator {
         };
         let allowed = event.must || rate.as_ref().is_none_or(Rate::try_take);
         if !allowed {
-            return Noted::Spam;
+            return false;
         }
-        let alone = if combined && is_slow { object.take_waiting(&key.reason) } else { Vec::new() };
         let key = Arc::new(key);
         object.make_room_for(&key);
-        let series = object.series.entry(key.clone()).or_insert_with(|| Series {
-            key,
-            message: "".into(),
-            count: 0,
-            first: event.at,
-            last: event.at,
-            name: None,
-            busy: false,
-            unsent: 0,
-        });
-        series.take_in(event.at, &alone);
-        series.message = if combined {
-            format!("(combined from similar events): {}", event.message).into()
-        } else {
-            event.message
-        };
+        let series = object.series.entry(key.clone()).or_insert_with(|| Series::new(key));
+        series.record(event.at, event.message);
         let (key, was_busy) = (series.key.clone(), std::mem::replace(&mut series.busy, true));
-        let ObjectRef { namespace, uid, .. } = &key.about;
+        let (namespace, uid) = (key.about.namespace(), key.about.uid());
         let bytes = object.weigh();
         let before = std::mem::replace(&mut object.bytes, bytes);
         self.memory.change(&object.namespace, before, object.bytes);
         if !was_busy {
             self.turns.push(key.class, namespace, uid, key.clone());
         }
-        if !alone.is_empty() {
-            let is_kept =
-                |waiting: &Arc<SeriesKey>| !alone.iter().any(|other| Arc::ptr_eq(&other.key, waiting));
-            self.turns.retain(namespace, uid, is_kept);
-        }
-        Noted::Covered
+        true
     }
 
     /// Takes the next write to send, if there is one whose turn has come.
-    pub(super) fn next_write(&mut self, now: Instant) -> Option<EventWrite> {
-        while let Some((key, turn)) = self.turns.next(now) {
-            match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
+    pub(super) fn next_write(&mut self) -> Option<EventWrite> {
+        while let Some(key) = self.turns.next() {
+            let is_slow = key.class == Class::Normal && self.turns.waiting() >= BACKLOG;
+            let object = self.objects.get_mut(key.about.uid());
+            match object.and_then(|object| object.next(&key, is_slow)) {
                 Some(series) if series.unsent > 0 => {
-                    return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
+                    return Some(series.write(&self.component, self.encoding, &mut self.random));
                 }
-                // A series that waits is not forgotten.
-                _ => self.turns.end(turn),
+                // Its Events were merged into another series.
+                _ => self.turns.end(key.class, key.about.namespace()),
             }
         }
         None
@@ -251,25 +219,20 @@ impl EventCorrelator {
     /// that; `None` if none wait.
     pub(super) fn drop_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<usize> {
         let key = self.turns.take_oldest(class, namespace)?;
-        let series = self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key));
+        let series = self.objects.get_mut(key.about.uid()).and_then(|object| object.series.get_mut(&key));
         Some(series.map_or(0, |series| {
             series.busy = false;
             std::mem::take(&mut series.unsent)
         }))
     }
 
-    /// When to ask again for the next write, though nothing was delivered.
-    pub(super) fn turn_given_up(&self) -> Option<Instant> {
-        self.turns.given_up()
-    }
-
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.turn);
+        self.turns.end(write.series.class, write.series.about.namespace());
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }
-        let object = self.objects.get_mut(&write.series.about.uid);
+        let object = self.objects.get_mut(write.series.about.uid());
         let Some(series) = object.and_then(|object| object.series.get_mut(&write.series)) else { return };
         match delivery {
             Delivery::Sent => {}
@@ -283,41 +246,27 @@ impl EventCorrelator {
         }
         series.busy = series.unsent > 0;
         if series.busy {
-            let ObjectRef { namespace, uid, .. } = &write.series.about;
+            let (namespace, uid) = (write.series.about.namespace(), write.series.about.uid());
             self.turns.push(write.series.class, namespace, uid, write.series.clone());
         }
     }
 
-    /// Forgets the older half of the objects of each namespace that uses more than the average, until
-    /// half of the memory is free. Objects with a write that waits or is in flight stay.
+    /// Forgets the objects of the namespaces that use most, until half of the memory is free. Objects with a
+    /// write that waits or is in flight stay.
     fn sweep(&mut self) {
         if !self.memory.needs_sweep() {
             return;
         }
-        loop {
-            let before = self.memory.total();
-            let mut times: HashMap<Arc<str>, Vec<Timestamp>> =
-                self.memory.largest().map(|namespace| (namespace.clone(), Vec::new())).collect();
-            for object in self.objects.values() {
-                times.entry(object.namespace.clone()).and_modify(|times| times.push(object.last));
+        let largest = self.memory.largest();
+        self.objects.retain(|_, object| {
+            let is_kept =
+                !largest.contains(&object.namespace) || object.series.values().any(|series| series.busy);
+            if !is_kept {
+                self.memory.change(&object.namespace, object.bytes, 0);
             }
-            let middle = |(namespace, mut times): (Arc<str>, Vec<Timestamp>)| {
-                let middle = times.len() / 2;
-                (!times.is_empty()).then(|| (namespace, *times.select_nth_unstable(middle).1))
-            };
-            let middles: HashMap<Arc<str>, Timestamp> = times.into_iter().filter_map(middle).collect();
-            self.objects.retain(|_, object| {
-                let is_old = middles.get(&object.namespace).is_some_and(|middle| object.last <= *middle);
-                let is_kept = !is_old || object.series.values().any(|series| series.busy);
-                if !is_kept {
-                    self.memory.change(&object.namespace, object.bytes, 0);
-                }
-                is_kept
-            });
-            if self.memory.total() <= MOST / 2 || self.memory.total() == before {
-                return self.memory.swept();
-            }
-        }
+            is_kept
+        });
+        self.memory.swept();
     }
 }
 
@@ -356,84 +305,84 @@ impl ObjectEvents {
         }
     }
 
-    /// Whether other Normal Events with this one's reason wait for their turn, combined or alone. If an
-    /// equal Event waits, the answer is no: its write covers this one.
-    fn has_similar_waiting(&self, event: &Event) -> bool {
-        let mut has_similar = false;
-        for series in self.series.values().filter(|series| series.waits_with(&event.reason)) {
-            if series.key.message.as_ref() == Some(&event.message) {
-                return false;
-            }
-            has_similar |= series.key.message.is_none() || series.is_alone();
+    /// The series whose turn has come. If the API server `is_slow`, all Events with its reason that wait become
+    /// one series, except those that the API server has already.
+    fn next(&mut self, key: &Arc<SeriesKey>, is_slow: bool) -> Option<&mut Series> {
+        let waits = |series: &Series| {
+            let is_similar = series.key.class == key.class && series.key.reason == key.reason;
+            is_similar && series.unsent > 0 && (series.key.message.is_none() || series.name.is_none())
+        };
+        let is_merged = is_slow
+            && self.series.get(key).is_none_or(waits)
+            && self.series.values().filter(|series| waits(series)).count() > 1;
+        if !is_merged {
+            return self.series.get_mut(key);
         }
-        has_similar
-    }
-
-    /// Takes the Normal Events with this reason that wait alone.
-    fn take_waiting(&mut self, reason: &str) -> Vec<Series> {
-        let taken = self.series.extract_if(|_, series| series.waits_with(reason) && series.is_alone());
-        taken.map(|(_, series)| series).collect()
+        let parts = self.series.extract_if(|key, series| key.message.is_some() && waits(series));
+        let parts: Vec<Series> = parts.map(|(_, part)| part).collect();
+        let key = Arc::new(SeriesKey { message: None, ..(**key).clone() });
+        let merged = self.series.entry(key.clone()).or_insert_with(|| Series::new(key));
+        parts.into_iter().for_each(|part| merged.merge(part));
+        Some(merged)
     }
 }
 
 impl Series {
-    /// Whether it waits for its turn among Normal Events, with this reason.
-    fn waits_with(&self, reason: &str) -> bool {
-        self.unsent > 0 && self.key.class == Class::Normal && *self.key.reason == *reason
+    fn new(key: Arc<SeriesKey>) -> Self {
+        Self {
+            key,
+            message: "".into(),
+            count: 0,
+            first: Timestamp::MAX,
+            last: Timestamp::MIN,
+            name: None,
+            busy: false,
+            unsent: 0,
+        }
     }
 
-    /// Merges an Event of this time, and those of other series, which end.
-    fn take_in(&mut self, at: Timestamp, others: &[Self]) {
-        self.count += 1 + others.iter().map(|other| other.count).sum::<u32>();
-        self.unsent += 1 + others.iter().map(|other| other.unsent).sum::<usize>();
-        self.first = others.iter().map(|other| other.first).fold(self.first, Timestamp::min);
-        self.last = others.iter().map(|other| other.last).fold(self.last.max(at), Timestamp::max);
+    fn record(&mut self, at: Timestamp, message: Box<str>) {
+        (self.count, self.unsent, self.message) = (self.count + 1, self.unsent + 1, message);
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
     }
 
-    /// Whether it is not combined, and is no Event in the API server that could be patched.
-    fn is_alone(&self) -> bool {
-        self.key.message.is_some() && self.name.is_none()
+    /// Merges a series that waits. The latest message stays.
+    fn merge(&mut self, other: Self) {
+        if (other.last, &other.message) > (self.last, &self.message) {
+            self.message = other.message;
+        }
+        (self.count, self.unsent, self.busy) = (self.count + other.count, self.unsent + other.unsent, true);
+        (self.first, self.last) = (self.first.min(other.first), self.last.max(other.last));
     }
 
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
-    fn write(
-        &mut self,
-        turn: Turn,
-        component: &str,
-        encoding: Encoding,
-        random: &mut SmallRng,
-    ) -> EventWrite {
-        let namespace = self.key.about.namespace.clone();
+    fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
+        let namespace = self.key.about.namespace().clone();
+        let message = match self.key.message {
+            Some(_) => self.message.clone(),
+            None => format!("(combined from similar events): {}", self.message).into(),
+        };
         let write = match &self.name {
             Some(name) => {
-                let patch = json!({"count": self.count, "lastTimestamp": seconds(self.last), "message": self.message});
+                let patch =
+                    json!({"count": self.count, "lastTimestamp": seconds(self.last), "message": message});
                 Write::PatchEvent { namespace, name: name.clone(), body: patch.to_string().into() }
             }
             None => {
-                let about = &*self.key.about.name;
+                let about = &**self.key.about.name();
                 let stem = about.get(..NAME - SUFFIX).unwrap_or(about).trim_end_matches('.');
                 // The time distinguishes names from those of an earlier process with the same seed, the rest those of
                 // the Events of one moment.
                 let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u32>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
-                let body = EventBody {
-                    name: &name,
-                    about: &self.key.about,
-                    kind: self.key.kind,
-                    reason: &self.key.reason,
-                    message: &self.message,
-                    count: self.count,
-                    first: self.first,
-                    last: self.last,
-                    component,
-                };
+                let body = EventBody { series: self, name: &name, message: &message, component };
                 let body = body.encode(encoding);
                 self.name = Some(name);
                 Write::CreateEvent { namespace, body, encoding }
             }
         };
         let covered = std::mem::take(&mut self.unsent);
-        EventWrite { series: self.key.clone(), write, covered, turn }
+        EventWrite { series: self.key.clone(), write, covered }
     }
 }
 

@@ -139,7 +139,7 @@ fn last_part(request: &Request<Bytes>) -> &str {
 }
 
 /// The JSON of an Event in protobuf, which has all fields that are named here and no others.
-fn in_json(body: &[u8]) -> Value {
+pub(super) fn in_json(body: &[u8]) -> Value {
     let envelope = envelope(body);
     let type_meta = envelope.message(1, &[1, 2]);
     let event = envelope.message(2, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 14]);
@@ -207,7 +207,7 @@ fn bench_in(config: GateConfig, latency: Duration, to_protobuf: Option<u16>) -> 
 
 fn event(reason: &str, message: &str, second: i64) -> Event {
     Event {
-        about: ObjectRef::job(&"n".into(), &"j".into(), &"u".into()),
+        about: JobId::new("n".into(), "j".into(), "u".into()),
         kind: EventType::Normal,
         reason: reason.into(),
         message: message.into(),
@@ -218,7 +218,7 @@ fn event(reason: &str, message: &str, second: i64) -> Event {
 
 /// An Event of a Job of its own.
 fn event_of(job: usize, reason: &str, kind: EventType) -> Event {
-    let about = ObjectRef::job(&"n".into(), &"j".into(), &job.to_string().into());
+    let about = JobId::new("n".into(), "j".into(), job.to_string().into());
     Event { about, kind, ..event(reason, "m", 0) }
 }
 
@@ -285,7 +285,7 @@ async fn one_object_cannot_flood_the_api_server_and_its_failures_and_its_end_are
     bench.recorder.record(end);
     let failure = Event { kind: EventType::Warning, ..event("FailedCreate", "exceeded quota", 0) };
     bench.recorder.record(failure);
-    let other = ObjectRef::job(&"n".into(), &"other".into(), &"v".into());
+    let other = JobId::new("n".into(), "other".into(), "v".into());
     bench.recorder.record(Event { about: other, ..event("Reason", "m", 0) });
     bench.recorder.flush().await;
     assert_eq!(bench.store.stored().len(), 25 + 1 + 1 + 1);

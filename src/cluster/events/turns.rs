@@ -1,30 +1,17 @@
 //! The order in which Events are written.
 //!
 //! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job
-//! ended come first, then Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of
-//! each of the first two in flight, so hanging writes cost a bounded number of tasks.
-//!
-//! Normal Events are written one at a time, as client-go writes all Events. If a write takes longer than
-//! [`KEEPS_TURN`], one of another namespace may begin beside it. So each write through a slow webhook delays
-//! the Events of other namespaces by that time at most. A slow API server gets one more write in that time,
-//! and has at most one of each namespace in flight.
+//! ended come first, then Warnings, then Normal Events. A namespace has few writes of each class in flight
+//! ([`ClassLimits::at_once`]). So hanging writes cost a bounded number of tasks, and no other namespace waits for
+//! them. The gate bounds the Events of all namespaces, and sends those that only inform last.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::counts::EventCounts;
 use super::{Event, EventType};
 use crate::cluster::fair_queue::{FairQueue, Room};
 use crate::cluster::gate::Priority;
 use crate::job::uid::Uid;
-
-/// How long the write of a Normal Event keeps those of other namespaces waiting.
-const KEEPS_TURN: Duration = Duration::from_secs(1);
-/// Most writes in flight that report failures in one namespace, and most that report ends.
-const REPORTS: usize = 64;
 
 /// The guarantee for an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,82 +34,48 @@ impl Class {
         }
     }
 
-    /// Most recorded Events of this class that are neither sent nor lost. For Normal Events it is the
-    /// length of client-go's queue. If there are more, the namespace with the most loses its oldest.
-    pub(super) fn capacity(self) -> usize {
+    /// The limits of this class.
+    pub(super) fn limits(self) -> ClassLimits {
+        let (at_once, priority) = (64, Priority::Report);
         match self {
-            Self::Normal => 1000,
-            Self::Warning => 4096,
-            Self::Must => 8192,
-        }
-    }
-
-    /// Most of them in one namespace. If it has more, its oldest are lost. If the share is the whole
-    /// capacity, one namespace may use all of it until others need room.
-    pub(super) fn share(self) -> usize {
-        match self {
-            Self::Normal | Self::Warning => self.capacity(),
-            Self::Must => 1000,
-        }
-    }
-
-    /// How often a write of this class is tried again after a failure that may pass, such as a busy or
-    /// restarting API server. A failure is mostly recorded once.
-    pub(super) fn retries(self) -> usize {
-        match self {
-            Self::Normal => 0,
-            Self::Warning => 4,
-            Self::Must => 9,
-        }
-    }
-
-    /// The priority of writes of this class.
-    pub(super) fn priority(self) -> Priority {
-        match self {
-            Self::Normal => Priority::Event,
-            Self::Warning | Self::Must => Priority::Report,
+            Self::Must => ClassLimits { capacity: 8192, share: 1000, at_once, retries: 9, priority },
+            Self::Warning => ClassLimits { capacity: 4096, share: 4096, at_once, retries: 4, priority },
+            Self::Normal => {
+                ClassLimits { capacity: 1000, share: 1000, at_once: 1, retries: 0, priority: Priority::Event }
+            }
         }
     }
 }
 
-/// Writes that wait for their turn.
+/// The limits of a class. Normal Events have those of client-go: the length of its queue, and one write at a
+/// time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClassLimits {
+    /// Most recorded Events that are neither sent nor lost. If there are more, the namespace with the most
+    /// loses its oldest.
+    pub(super) capacity: usize,
+    /// Most of them in one namespace. If it has more, its oldest are lost. If the share is the whole
+    /// capacity, one namespace may use all of it until others need room.
+    pub(super) share: usize,
+    /// Most writes that one namespace has in flight.
+    at_once: usize,
+    /// How often a write is tried again after a failure that may pass, such as a busy or restarting API
+    /// server. A failure is mostly recorded once.
+    pub(super) retries: usize,
+    /// The priority of its writes.
+    pub(super) priority: Priority,
+}
+
+/// Writes that wait for their turn, and the number of those that have it.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: FairQueue<Class, Arc<str>, Uid, T>,
-    /// How many reports are in flight.
-    reports: HashMap<(Class, Arc<str>), usize>,
-    /// The writes of Normal Events in flight.
-    under_way: Vec<UnderWay>,
-    /// The number of turns of Normal Events so far.
-    turns: u64,
-}
-
-/// A write of a Normal Event that is in flight.
-#[derive(Debug)]
-struct UnderWay {
-    turn: u64,
-    namespace: Arc<str>,
-    /// When others need not wait for it any more.
-    given_up: Instant,
-}
-
-/// The turn of a write.
-#[derive(Clone, Debug)]
-pub(super) enum Turn {
-    /// A report, of which several may be in flight.
-    Report(Class, Arc<str>),
-    /// The one with this number, of those of Normal Events.
-    Only(u64),
+    in_flight: EventCounts,
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Self {
-            waiting: FairQueue::new(|_, _| false),
-            reports: HashMap::new(),
-            under_way: Vec::new(),
-            turns: 0,
-        }
+        Self { waiting: FairQueue::new(|_, _| false), in_flight: EventCounts::default() }
     }
 }
 
@@ -130,11 +83,6 @@ impl<T> Turns<T> {
     /// Puts this behind the waiting items of its class about the same object.
     pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, object: &Uid, item: T) {
         self.waiting.push(class, namespace.clone(), object.clone(), item);
-    }
-
-    /// Drops Normal Events about an object that wait and are not kept.
-    pub(super) fn retain(&mut self, namespace: &Arc<str>, object: &Uid, keep: impl Fn(&T) -> bool) {
-        self.waiting.retain(Class::Normal, namespace, object, keep);
     }
 
     /// Takes the item that would have the next turn of its class and namespace.
@@ -146,61 +94,26 @@ impl<T> Turns<T> {
         self.waiting.pop(is_its).map(|(.., item)| item)
     }
 
-    /// How many wait to be written one at a time.
+    /// How many Normal Events wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len(Class::Normal)
     }
 
     /// Takes an item that has its turn now, until [`end`](Self::end).
-    pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
-        let next_normal = self.under_way.iter().all(|write| write.given_up <= now);
-        let Self { waiting, reports, under_way, .. } = &mut *self;
-        let room = |class: Class, namespace: &Arc<str>, _| {
-            let has_room = match class {
-                Class::Normal => next_normal && has_none(under_way, namespace),
-                _ => reports.get(&(class, namespace.clone())).is_none_or(|number| *number < REPORTS),
-            };
-            if has_room { Room::Preferred } else { Room::None }
-        };
-        let (class, namespace, item) = waiting.pop(room)?;
-        if class != Class::Normal {
-            *reports.entry((class, namespace.clone())).or_default() += 1;
-            return Some((item, Turn::Report(class, namespace)));
-        }
-        self.turns += 1;
-        self.under_way.push(UnderWay { turn: self.turns, namespace, given_up: now + KEEPS_TURN });
-        Some((item, Turn::Only(self.turns)))
-    }
-
-    /// When others need not wait any more for the writes in flight, if others wait.
-    pub(super) fn given_up(&self) -> Option<Instant> {
-        let is_other = |class, namespace: &Arc<str>, _| match class == Class::Normal
-            && has_none(&self.under_way, namespace)
+    pub(super) fn next(&mut self) -> Option<T> {
+        let Self { waiting, in_flight } = self;
+        let has_room = |class: Class, namespace: &Arc<str>, _| match in_flight.of_namespace(namespace, class)
         {
-            true => Room::Preferred,
-            false => Room::None,
+            number if number < class.limits().at_once => Room::Preferred,
+            _ => Room::None,
         };
-        let given_up = self.under_way.iter().map(|write| write.given_up).max();
-        given_up.filter(|_| self.waiting.is_ready(is_other))
+        let (class, namespace, item) = waiting.pop(has_room)?;
+        in_flight.add(&namespace, class);
+        Some(item)
     }
 
-    /// A turn has ended.
-    pub(super) fn end(&mut self, turn: Turn) {
-        match turn {
-            Turn::Only(turn) => self.under_way.retain(|write| write.turn != turn),
-            Turn::Report(class, namespace) => {
-                if let Entry::Occupied(mut number) = self.reports.entry((class, namespace)) {
-                    *number.get_mut() -= 1;
-                    if *number.get() == 0 {
-                        number.remove();
-                    }
-                }
-            }
-        }
+    /// A turn of this class has ended in this namespace.
+    pub(super) fn end(&mut self, class: Class, namespace: &Arc<str>) {
+        self.in_flight.remove(namespace, class, 1);
     }
-}
-
-/// Whether none of these writes is in this namespace.
-fn has_none(under_way: &[UnderWay], namespace: &Arc<str>) -> bool {
-    under_way.iter().all(|write| write.namespace != *namespace)
 }

@@ -82,17 +82,6 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         dropped
     }
 
-    /// Puts back an item that was taken too early: it is the next. A turn that went on is over then.
-    pub(super) fn put_back(&mut self, flow: F, item: T) {
-        let turn = self.flows.get(&flow).map(|known| known.turn);
-        let mut items = turn.and_then(|turn| self.leave(turn)).map(|(_, items)| items).unwrap_or_default();
-        items.push_front(item);
-        let first = self.circle.first_key_value().map_or(0, |(turn, _)| turn - 1);
-        self.enter_as(flow, first, Behind::default(), items);
-        self.shortest_is_next = !self.shortest_is_next;
-        self.holder = None;
-    }
-
     /// The next item.
     pub(super) fn peek(&self) -> Option<&T> {
         self.flows.get(self.circle.get(&self.turn()?)?)?.items.front()
@@ -178,10 +167,6 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
 
     fn enter(&mut self, flow: F, turn: i64, items: VecDeque<T>) {
         let behind = items.front().map_or(Behind::default(), self.behind);
-        self.enter_as(flow, turn, behind, items);
-    }
-
-    fn enter_as(&mut self, flow: F, turn: i64, behind: Behind, items: VecDeque<T>) {
         self.circle.insert(turn, flow.clone());
         self.shortest.insert((behind.in_all, turn));
         self.flows.insert(flow, Flow { turn, behind, forgotten: 0, items });
@@ -232,16 +217,6 @@ mod tests {
         let order = drain(&mut flows);
         assert_eq!(order, [(0, 2), (9, 0), (0, 1), (0, 0), (1, 2), (1, 1), (1, 0), (2, 2), (2, 1), (2, 0)]);
         assert!(flows.is_empty() && flows.shortest.is_empty() && flows.circle.is_empty());
-    }
-
-    #[test]
-    fn an_item_put_back_is_next_whatever_is_shorter() {
-        let mut flows = Flows::new(behind);
-        [(0, 7), (0, 6), (1, 0), (2, 0)].into_iter().for_each(|item| _ = flows.push(item.0, item, |_| false));
-        let first = flows.pop().unwrap_or_default();
-        flows.put_back(0, first);
-        assert_eq!(flows.peek(), Some(&(0, 7)));
-        assert_eq!(drain(&mut flows), [(0, 7), (1, 0), (2, 0), (0, 6)]);
     }
 
     /// Jobs create their pods in rounds of 1, 2, 4 and 8. Each round waits for the answers to the one before.
@@ -297,8 +272,7 @@ mod tests {
     }
 
     proptest! {
-        /// However short the others are. Dropped items cost no turn, and items that are put back are
-        /// next.
+        /// However short the others are. Dropped items cost no turn.
         #[test]
         fn a_flow_waits_for_one_turn_of_each_other_and_keeps_the_order_of_its_own(
             steps in prop::collection::vec((0..4u8, 0..5u32, 0..8u8), 0..300),
@@ -325,10 +299,6 @@ mod tests {
                 prop_assert_eq!(next, Some(item));
                 let at = usize::from(item.0);
                 prop_assert_eq!(item.2, taken[at]);
-                if act == 5 {
-                    flows.put_back(item.0, item);
-                    prop_assert_eq!(flows.pop(), Some(item));
-                }
                 taken[at] += 1;
                 waited[at] = 0;
                 for other in (0..4).filter(|other| *other != at) {

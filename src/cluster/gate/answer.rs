@@ -106,45 +106,41 @@ impl WriteError {
     }
 }
 
-/// Reads the answers to writes.
-#[derive(Clone, Debug)]
-pub(super) struct AnswerReader {
-    pub(super) pods: PodDecoder,
+/// Reads the answer to a write; `of_existing` if it concerned an object that existed.
+pub(super) fn read(
+    pods: &PodDecoder,
+    response: &Response<Bytes>,
+    expected: Expected,
+    of_existing: bool,
+) -> Result<Answer, WriteError> {
+    if response.status().is_success() {
+        return read_success(pods, response, expected);
+    }
+    let refusal = Refusal::of(response.status(), response.headers(), response.body());
+    let gone = refusal.is_not_found() || refusal.is_of_another_uid();
+    if of_existing && gone { Ok(Answer::Gone) } else { Err(error(refusal, retry_after(response))) }
 }
 
-impl AnswerReader {
-    /// Reads the answer to a write; `of_existing` if it concerned an object that existed.
-    pub(super) fn read(
-        &self,
-        response: &Response<Bytes>,
-        expected: Expected,
-        of_existing: bool,
-    ) -> Result<Answer, WriteError> {
-        if response.status().is_success() {
-            return self.read_success(response, expected);
+fn read_success(
+    pods: &PodDecoder,
+    response: &Response<Bytes>,
+    expected: Expected,
+) -> Result<Answer, WriteError> {
+    let body = response.body();
+    let unreadable =
+        |e| WriteError::Unknown(format!("carried out, but the answer is unreadable: {e}").into());
+    match expected {
+        Expected::Nothing => Ok(Answer::Done),
+        Expected::Object => Ok(Answer::Object(body.clone())),
+        // A deletion that removes an object at once is answered with a Status; for pods, with the pod.
+        Expected::Deleted if is_status(body) => Ok(Answer::Gone),
+        Expected::NewPod if is_in_protobuf(response.headers()) => {
+            pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
         }
-        let refusal = Refusal::of(response.status(), response.headers(), response.body());
-        let gone = refusal.is_not_found() || refusal.is_of_another_uid();
-        if of_existing && gone { Ok(Answer::Gone) } else { Err(error(refusal, retry_after(response))) }
-    }
-
-    fn read_success(&self, response: &Response<Bytes>, expected: Expected) -> Result<Answer, WriteError> {
-        let body = response.body();
-        let unreadable =
-            |e| WriteError::Unknown(format!("carried out, but the answer is unreadable: {e}").into());
-        match expected {
-            Expected::Nothing => Ok(Answer::Done),
-            Expected::Object => Ok(Answer::Object(body.clone())),
-            // A deletion that removes an object at once is answered with a Status; for pods, with the pod.
-            Expected::Deleted if is_status(body) => Ok(Answer::Gone),
-            Expected::NewPod if is_in_protobuf(response.headers()) => {
-                self.pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
-            }
-            Expected::Pod | Expected::NewPod | Expected::Deleted => {
-                self.pods.decode(body).map(Answer::Pod).map_err(unreadable)
-            }
-            Expected::Version => version(response).map(Answer::Version).map_err(unreadable),
+        Expected::Pod | Expected::NewPod | Expected::Deleted => {
+            pods.decode(body).map(Answer::Pod).map_err(unreadable)
         }
+        Expected::Version => version(response).map(Answer::Version).map_err(unreadable),
     }
 }
 

@@ -7,13 +7,13 @@ use futures::future::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::{self, WriteError};
+use super::answer::{self, Answer, WriteError};
 use super::flight::{self, Sent};
-use super::slots::{Lane, Signal, Slot};
+use super::slots::{Signal, Slot};
 use super::turn::Turn;
 use super::waiting::Waiting;
 use super::write::{Call, Write};
-use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State, WriteResult, closed};
+use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State, closed};
 use crate::cluster::answer_time;
 use crate::cluster::departure::Departure;
 use crate::cluster::fair_queue::Room;
@@ -42,19 +42,19 @@ impl Shared {
     }
 
     /// Queues a write. If nothing holds the write back, it gets its turn without the dispatcher.
-    pub(super) fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
+    pub(super) fn queue(self: &Arc<Self>, order: &Order, namespace: Arc<str>, waiting: Waiting) {
         let mut state = self.lock();
         state.slots.take_back(self.answer_time.is_congested());
         let at_once = self.qps == 0
             && state.queue.is_empty()
-            && state.slots.room(order.priority, &lane, 0) != Room::None;
+            && state.slots.room(order.priority, &namespace, 0) != Room::None;
         if at_once {
-            let slot = state.slots.start(order.priority, lane);
+            let slot = state.slots.start(order.priority, namespace);
             self.update_gauges(&state);
             drop(state);
             grant(waiting.turn, Ok(Turn { shared: self.clone(), slot: Some(slot) }));
         } else {
-            state.queue.push(order.priority, lane, order.flow.clone(), waiting);
+            state.queue.push(order.priority, namespace, order.flow.clone(), waiting);
             self.update_gauges(&state);
             drop(state);
             self.work.notify_one();
@@ -85,11 +85,11 @@ impl Shared {
     fn grant_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         let mut next = None;
-        while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
+        while let Some((priority, namespace, Waiting { fence, turn, .. })) = state.next() {
             if !fence.is_open() {
                 grant(turn, self.fenced(&fence));
             } else {
-                let slot = state.slots.start(priority, lane);
+                let slot = state.slots.start(priority, namespace);
                 next = Some((turn, Turn { shared: self.clone(), slot: Some(slot) }));
                 break;
             }
@@ -111,7 +111,7 @@ impl Shared {
         write: Write,
         trace: CallTrace,
         mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
-    ) -> WriteResult {
+    ) -> Result<Answer, WriteError> {
         let mut resends = 0_u32;
         loop {
             let granted = tokio::select! {
@@ -121,7 +121,7 @@ impl Shared {
             };
             let Some(mut granted) = granted else {
                 drop(turn);
-                self.forget_unwanted(&order, &write.lane());
+                self.forget_unwanted(&order, write.namespace());
                 return self.fenced(&order.fence);
             };
             let call = write.call();
@@ -130,7 +130,7 @@ impl Shared {
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, &write, &order.fence, &span) {
                 Ok(sent) => {
-                    let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
+                    let (signal, end, result) = sent.answered(&self.pods, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
                     (signal, result)
                 }
@@ -140,11 +140,21 @@ impl Shared {
             match result {
                 Err(WriteError::Busy { retry_after }) if !order.priority.is_event() => {
                     let (again, next_turn) = Waiting::of(&order);
-                    self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
+                    let namespace = write.namespace().clone();
+                    self.end(slot, signal, |state| state.requeue(&order, namespace, again, retry_after));
                     turn = next_turn;
                 }
                 result => {
-                    self.end(slot, signal, |_| ());
+                    let asked = match &result {
+                        // Without `Retry-After`, it is a limit for an object, of which other Events know nothing.
+                        Err(WriteError::Busy { retry_after }) => *retry_after,
+                        _ => None,
+                    };
+                    self.end(slot, signal, |state| {
+                        if asked.is_some() {
+                            state.slots.pause(order.priority, write.namespace(), asked);
+                        }
+                    });
                     return result;
                 }
             }
@@ -160,13 +170,13 @@ impl Shared {
                 if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
             self.answer_time.observe(kind, slot.namespace(), took);
             if slot.is_creation() && self.answer_time.is_congested() {
-                signal = Some(Signal::Congested(took));
+                signal = Some(Signal::Congested);
             }
         }
         if let Some(Signal::Answered(took) | Signal::Refused(took)) = signal
             && took > (self.answer_time.get() * HELD_UP.1).clamp(HELD_UP.0, HELD_UP_SURELY)
         {
-            signal = Some(Signal::HeldUp);
+            signal = Some(Signal::Webhook);
         }
         let mut state = self.lock();
         state.slots.end(slot, signal);
@@ -178,9 +188,9 @@ impl Shared {
     }
 
     /// Drops the writes of a flow whose callers no longer wait.
-    fn forget_unwanted(&self, order: &Order, lane: &Lane) {
+    fn forget_unwanted(&self, order: &Order, namespace: &Arc<str>) {
         let mut state = self.lock();
-        state.queue.forget(order.priority, lane, &order.flow);
+        state.queue.forget(order.priority, namespace, &order.flow);
         self.update_gauges(&state);
     }
 
@@ -193,7 +203,7 @@ impl Shared {
 
     /// Builds the request of a write whose turn has come.
     fn send(&self, call: Call, write: &Write, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
-        let Call { expected, of_existing, .. } = call;
+        let (labels, expected, of_existing) = (call.labels.clone(), call.expected, call.of_existing);
         let mut request =
             call.into_request(write.body()).map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
@@ -204,8 +214,8 @@ impl Shared {
         let departure = Departure::through(fence);
         request.extensions_mut().insert(departure.clone());
         let longest = self.timeout;
-        let Lane { namespace, call: labels } = write.lane();
         let (opened, turns) = (self.transport.open(request), self.long_answers.clone());
+        let namespace = write.namespace().clone();
         let answer = async move { turns.read(opened.await?, Some(&namespace)).await };
         let outcome = Box::pin(flight::outcome(answer.boxed(), fence.clone(), longest));
         Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
@@ -226,24 +236,32 @@ impl Shared {
 }
 
 impl State {
-    /// Puts a write back that the API server rejected unread (429), and pauses.
-    fn requeue(&mut self, order: &Order, lane: Lane, waiting: Waiting, retry_after: Option<Duration>) {
-        self.slots.pause(&lane, retry_after);
-        self.queue.put_back(order.priority, lane, order.flow.clone(), waiting);
+    /// Queues a write again that the API server rejected unread (429), and pauses.
+    fn requeue(
+        &mut self,
+        order: &Order,
+        namespace: Arc<str>,
+        waiting: Waiting,
+        retry_after: Option<Duration>,
+    ) {
+        self.slots.pause(order.priority, &namespace, retry_after);
+        self.queue.push(order.priority, namespace, order.flow.clone(), waiting);
     }
 
     /// Takes the next write for which there is a slot.
-    fn next(&mut self) -> Option<(Priority, Lane, Waiting)> {
+    fn next(&mut self) -> Option<(Priority, Arc<str>, Waiting)> {
         let slots = &self.slots;
         if !slots.has_room() {
             return None;
         }
-        self.queue.pop(|priority, lane, waiting| slots.room(priority, lane, waiting))
+        self.queue.pop(|priority, namespace, waiting| slots.room(priority, namespace, waiting))
     }
 
     fn is_sendable(&self) -> bool {
         self.slots.has_room()
-            && self.queue.is_ready(|priority, lane, waiting| self.slots.room(priority, lane, waiting))
+            && self
+                .queue
+                .is_ready(|priority, namespace, waiting| self.slots.room(priority, namespace, waiting))
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -7,13 +7,13 @@ use futures::future::BoxFuture;
 use http::Response;
 use tokio::time::{Instant, timeout};
 
-use super::answer::{Answer, AnswerReader, WriteError, kept_back};
+use super::answer::{self, Answer, WriteError, kept_back};
 use super::slots::Signal;
 use super::write::Expected;
 use crate::cluster::departure::Departure;
 use crate::cluster::fence::Fence;
 use crate::cluster::transport::TransportError;
-use crate::cluster::wire::Refusal;
+use crate::cluster::wire::{PodDecoder, Refusal};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallEnd;
@@ -50,7 +50,7 @@ impl Sent {
     /// Waits for the answer; the request leaves as this is polled.
     pub(super) async fn answered(
         self,
-        answers: &AnswerReader,
+        pods: &PodDecoder,
         metrics: &Metrics,
     ) -> (Option<Signal>, CallEnd, Result<Answer, WriteError>) {
         let outcome = self.outcome.await;
@@ -67,9 +67,11 @@ impl Sent {
         metrics.count_request(self.labels, code.unwrap_or(0), took);
         let unknown = |why: String| Err(WriteError::Unknown(why.into()));
         match outcome {
-            Outcome::Answered(Ok(response)) => {
-                (Some(signal(&response, took)), end, answers.read(&response, self.expected, self.of_existing))
-            }
+            Outcome::Answered(Ok(response)) => (
+                Some(signal(&response, took)),
+                end,
+                answer::read(pods, &response, self.expected, self.of_existing),
+            ),
             Outcome::Answered(Err(e)) => (Some(Signal::Failed), end, unknown(e.0)),
             Outcome::TimedOut => {
                 (Some(Signal::Failed), end, unknown(format!("none within {:?}", self.longest)))
@@ -112,7 +114,7 @@ fn signal(response: &Response<Bytes>, took: Duration) -> Signal {
     }
     let refusal = Refusal::of(response.status(), response.headers(), response.body());
     match code {
-        _ if refusal.is_of_webhook() => Signal::WebhookFailed,
+        _ if refusal.is_of_webhook() => Signal::Webhook,
         429 => Signal::Busy,
         _ => Signal::Failed,
     }

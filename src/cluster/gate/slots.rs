@@ -1,12 +1,12 @@
 //! The slots of writes in flight: how many there are, and how many each namespace and priority may hold.
 //!
-//! All writes share one window. Besides, the writes of one namespace with the same verb and resource, its
-//! *lane*, have a window that learns by their own answers. Creations that each ask a webhook take longer than
-//! status writes, and say nothing about the API server. If the API server is overloaded, the lanes of
-//! creations shrink, and those of other writes do not: writes that end Jobs come first. Failures in one
-//! namespace shrink its own windows. The shared window shrinks when most namespaces are in trouble at the
-//! same time. A few prove nothing: webhooks can make writes fail, and the lanes of failing namespaces are
-//! small anyway. Only refusals to read anything more (429) make it smaller than it was at first.
+//! All writes share one window. Besides, the writes of one namespace of the same kind, its *lane*, have a
+//! window that learns by their own answers. The kinds are statuses, patches of pods, deletions, creations and
+//! Events. Creations that each ask a webhook take longer than status writes, and say nothing about the API
+//! server. If the API server is overloaded, the lanes of creations shrink, and those of other writes do not:
+//! writes that end Jobs come first. Failures in one namespace shrink its own windows. The shared window shrinks
+//! when writes of most namespaces fail at the same time. A few prove nothing: webhooks can make writes fail,
+//! and the lanes of failing namespaces are small anyway.
 //!
 //! A lane to which the API server has said 429 pauses for as long as that asks, or longer each time. If most
 //! namespaces get 429, all writes pause. If [priority and
@@ -43,36 +43,26 @@ use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use self::held::Held;
-use self::namespace::{LaneState, Namespace, Verdict};
+use self::namespace::{Lane, Namespace};
 use super::Priority;
 use super::window::{Place, Shrink, Window, WindowLimits};
 use crate::cluster::fair_queue::Room;
-use crate::telemetry::metrics::labels::ApiCallLabels;
-
-/// Writes of one namespace with the same verb and resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Lane {
-    pub(super) namespace: Arc<str>,
-    pub(super) call: ApiCallLabels,
-}
 
 /// The outcome of a request, as far as the windows depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// Carried out, after this time.
     Answered(Duration),
-    /// A creation was carried out after this time, by an API server that has too much to do. More of them
-    /// would only wait there instead of here, together with the writes that end Jobs.
-    Congested(Duration),
+    /// A creation was carried out by an API server that has too much to do. More of them would only wait there
+    /// instead of here, together with the writes that end Jobs.
+    Congested,
     /// Refused after this time for its content, which may be sooner than the request could be carried out.
     Refused(Duration),
     /// 5xx or no answer, for an unknown reason.
     Failed,
-    /// A webhook failed, or refused since it is busy itself.
-    WebhookFailed,
-    /// Carried out or refused, much later than the API server answers others: a webhook holds up calls like this one. They keep
-    /// few slots, however well they end.
-    HeldUp,
+    /// A webhook failed, refused since it is busy itself, or held the call up: the answer came much later than
+    /// the API server answers others. Such calls keep few slots, however well they end.
+    Webhook,
     /// The API server refused to read it (429).
     Busy,
 }
@@ -80,7 +70,7 @@ pub(super) enum Signal {
 /// A slot in use. It must be given back.
 #[derive(Debug)]
 pub(super) struct Slot {
-    lane: Lane,
+    namespace: Arc<str>,
     priority: Priority,
     in_lane: Place,
     of_all: Place,
@@ -94,7 +84,7 @@ pub(super) struct Slots {
     /// Writes in flight that are not late.
     held: Held,
     /// The same writes in the order in which they left, and when that was.
-    on_time: BTreeMap<Place, (Instant, Lane, Priority)>,
+    on_time: BTreeMap<Place, (Instant, Arc<str>, Priority)>,
     late: Held,
     /// How many of the late writes have given their slots back.
     given_back: usize,
@@ -143,7 +133,7 @@ impl Slot {
     }
 
     pub(super) fn namespace(&self) -> &str {
-        &self.lane.namespace
+        &self.namespace
     }
 }
 
@@ -187,17 +177,15 @@ impl Slots {
         self.taken() < self.size() && !is_going_on(self.paused_until)
     }
 
-    /// The API server has refused to read a write of this lane, and asks for a pause.
-    pub(super) fn pause(&mut self, lane: &Lane, retry_after: Option<Duration>) {
+    /// The API server has refused to read a write of this priority, and asks for a pause.
+    pub(super) fn pause(&mut self, priority: Priority, namespace: &str, retry_after: Option<Duration>) {
         let now = Instant::now();
-        let namespace = self.namespaces.get_mut(&lane.namespace);
-        let Some(of_lane) = namespace.and_then(|namespace| namespace.lanes.get_mut(&lane.call)) else {
-            return;
-        };
-        let own = (PAUSES.0 * 2_u32.saturating_pow(of_lane.refused.saturating_sub(1))).min(PAUSES.1);
+        let Some(namespace) = self.namespaces.get_mut(namespace) else { return };
+        let lane = namespace.lane_mut(priority);
+        let own = (PAUSES.0 * 2_u32.saturating_pow(lane.refused.saturating_sub(1))).min(PAUSES.1);
         let asked = retry_after.unwrap_or_default().clamp(PAUSES.0, LONGEST_PAUSE);
         let until = now + own.max(asked);
-        of_lane.paused_until = of_lane.paused_until.max(Some(until));
+        lane.paused_until = lane.paused_until.max(Some(until));
         self.pause_ends.insert(until);
         if self.is_general(now, |namespace| namespace.refused) {
             self.paused_until = self.paused_until.max(Some(now + asked));
@@ -220,26 +208,17 @@ impl Slots {
         self.throttled
     }
 
-    /// Whether a write may leave now, while writes of this many lanes wait for their turns. Lanes that hold less
-    /// than their share come first.
-    pub(super) fn room(&self, priority: Priority, lane: &Lane, waiting: usize) -> Room {
-        if !self.has_room() {
+    /// Whether a write may leave now, while this many namespaces wait for turns of its priority. Lanes that hold
+    /// less than their share come first.
+    pub(super) fn room(&self, priority: Priority, namespace: &str, waiting: usize) -> Room {
+        let namespace = self.namespaces.get(namespace);
+        if !self.has_room()
+            || !self.is_within_bounds(priority, namespace)
+            || namespace.is_some_and(|namespace| namespace.holds_back(priority))
+        {
             return Room::None;
         }
-        let namespace = self.namespaces.get(&lane.namespace);
-        let of_lane = namespace.and_then(|namespace| namespace.lanes.get(&lane.call));
-        let is_full = |lane: &LaneState| {
-            // A place is left to Events that only inform: they shall not wait for reports that hang.
-            let reports = namespace.map_or(0, |namespace| namespace.held.of(Priority::Report));
-            let is_full_of_reports = reports >= (lane.window.size() - 1).max(1);
-            !lane.window.has_room()
-                || priority == Priority::Report && is_full_of_reports
-                || is_going_on(lane.paused_until)
-        };
-        if !self.is_within_bounds(priority, namespace) || of_lane.is_some_and(is_full) {
-            return Room::None;
-        }
-        let held = of_lane.map_or(0, |lane| lane.window.in_flight());
+        let held = namespace.map_or(0, |namespace| namespace.lane(priority).window.in_flight());
         if waiting <= 1 || held < (self.size() / waiting).max(1) { Room::Preferred } else { Room::Some }
     }
 
@@ -262,11 +241,11 @@ impl Slots {
             }
             Priority::Progress => {
                 // Progress must not take slots for which the API server has no time.
-                let creations = namespace.and_then(Namespace::creations);
+                let creations = namespace.map(|namespace| namespace.lane(Priority::Create));
                 let going_on = creations.filter(|lane| lane.on_time() > 0);
                 let beside = going_on.map_or(0, |_| own.of(Priority::Create));
                 leaves_others_reserve
-                    && !going_on.is_some_and(LaneState::is_full)
+                    && !going_on.is_some_and(Lane::is_full)
                     && own.of(priority) + beside < without(BULK_RESERVE)
             }
             Priority::Report | Priority::Event => {
@@ -300,12 +279,11 @@ impl Slots {
         while let Some(first) = self.on_time.first_entry()
             && first.get().0 + LATE <= now
         {
-            let (_, lane, priority) = first.remove();
+            let (_, namespace, priority) = first.remove();
             self.held.remove(priority);
             self.late.add(priority);
-            let limits = self.limits();
-            if let Some(namespace) = self.namespaces.get_mut(&lane.namespace) {
-                namespace.lane_mut(&lane.call, limits).late += 1;
+            if let Some(namespace) = self.namespaces.get_mut(&namespace) {
+                namespace.lane_mut(priority).late += 1;
             }
         }
         if !is_congested {
@@ -314,81 +292,72 @@ impl Slots {
     }
 
     /// A write leaves.
-    pub(super) fn start(&mut self, priority: Priority, lane: Lane) -> Slot {
+    pub(super) fn start(&mut self, priority: Priority, name: Arc<str>) -> Slot {
         let now = Instant::now();
         self.tidy(now);
         let limits = self.limits();
         let of_all = self.all.start();
-        let namespace = self.namespaces.entry(lane.namespace.clone()).or_insert_with(|| Namespace::new(now));
+        let namespace = self.namespaces.entry(name.clone()).or_insert_with(|| Namespace::new(now, limits));
         namespace.used = now;
-        let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
+        let in_lane = namespace.lane_mut(priority).window.start();
         namespace.held.add(priority);
         self.held.add(priority);
-        self.on_time.insert(of_all, (now, lane.clone(), priority));
-        let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
+        self.on_time.insert(of_all, (now, name.clone(), priority));
+        let is_full = !self.is_within_bounds(priority, self.namespaces.get(&name));
         if is_full && !priority.is_event() {
             self.all.mark_full();
             // A lane that is as full as the bounds let it be: its window opens together with that of all.
             let kept_free = self.kept_for_others();
-            let namespace = self.namespaces.get_mut(&lane.namespace);
-            let window = namespace.map(|namespace| &mut namespace.lane_mut(&lane.call, limits).window);
+            let namespace = self.namespaces.get_mut(&name);
+            let window = namespace.map(|namespace| &mut namespace.lane_mut(priority).window);
             if let Some(window) = window.filter(|window| window.in_flight() + kept_free >= window.size()) {
                 window.mark_full();
             }
         }
-        Slot { lane, priority, in_lane, of_all }
+        Slot { namespace: name, priority, in_lane, of_all }
     }
 
     /// A write has ended. Without a signal, it never left, or its answer was not awaited.
     pub(super) fn end(&mut self, slot: Slot, signal: Option<Signal>) {
-        let Slot { lane, priority, in_lane, of_all } = slot;
-        let limits = self.limits();
+        let Slot { namespace, priority, in_lane, of_all } = slot;
         self.all.end();
         let is_late = self.on_time.remove(&of_all).is_none();
         (if is_late { &mut self.late } else { &mut self.held }).remove(priority);
         self.given_back = self.given_back.min(self.late.total());
-        let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
+        let Some(namespace) = self.namespaces.get_mut(&namespace) else { return };
         namespace.held.remove(priority);
-        let counts_for_all = !priority.is_event();
         let was_throttled = namespace.is_throttled();
-        let of_lane = namespace.lane_mut(&lane.call, limits);
-        of_lane.window.end();
-        of_lane.late -= usize::from(is_late);
-        let verdict = match signal {
-            None => return,
-            Some(signal) => of_lane.take_in(in_lane, signal),
-        };
+        let lane = namespace.lane_mut(priority);
+        lane.window.end();
+        lane.late -= usize::from(is_late);
+        let Some(signal) = signal else { return };
+        lane.apply(in_lane, signal);
         let is_throttled = namespace.is_throttled();
         self.throttled = self.throttled + usize::from(is_throttled) - usize::from(was_throttled);
-        if !counts_for_all
-            || matches!(signal, Some(Signal::WebhookFailed | Signal::HeldUp | Signal::Congested(_)))
-        {
+        if priority.is_event() {
             return;
         }
         let now = Instant::now();
-        match verdict {
-            Verdict::Good => {
+        match signal {
+            Signal::Webhook | Signal::Congested => {}
+            Signal::Answered(_) | Signal::Refused(_) => {
                 namespace.good = Some(now);
                 self.all.grow(of_all);
             }
-            Verdict::Slow | Verdict::Failed => {
+            Signal::Failed => {
                 namespace.trouble = Some(now);
-                let is_refused = signal == Some(Signal::Busy);
-                namespace.refused = if is_refused { Some(now) } else { namespace.refused };
-                let trouble = |namespace: &Namespace| {
-                    if is_refused { namespace.refused } else { namespace.trouble }
-                };
-                if self.all.counts(of_all) && self.is_general(now, trouble) {
-                    self.all.shrink(
-                        of_all,
-                        match verdict {
-                            _ if is_refused => Shrink::Failure,
-                            Verdict::Slow => Shrink::Latency,
-                            _ => Shrink::Trouble,
-                        },
-                    );
-                }
+                self.shrink_if_general(now, of_all, |namespace| namespace.trouble);
             }
+            Signal::Busy => {
+                (namespace.trouble, namespace.refused) = (Some(now), Some(now));
+                self.shrink_if_general(now, of_all, |namespace| namespace.refused);
+            }
+        }
+    }
+
+    fn shrink_if_general(&mut self, now: Instant, place: Place, trouble: fn(&Namespace) -> Option<Instant>) {
+        if self.is_general(now, trouble) {
+            self.all.shrink(place, Shrink::Trouble);
         }
     }
 

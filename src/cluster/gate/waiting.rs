@@ -1,5 +1,6 @@
 //! A write that waits for its turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -39,7 +40,7 @@ impl Waiting {
     }
 
     /// An empty queue of writes.
-    pub(super) fn queue<L: std::hash::Hash + Eq + Clone>() -> FairQueue<Priority, L, Uid, Self> {
+    pub(super) fn queue() -> FairQueue<Priority, Arc<str>, Uid, Self> {
         let is_unwanted = |waiting: &Self| !waiting.is_wanted();
         FairQueue::new(Self::is_overdue).without(is_unwanted).with_behind(|waiting| waiting.behind)
     }

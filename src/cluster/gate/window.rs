@@ -1,7 +1,5 @@
 //! Congestion windows: how many writes may be in flight at once.
 
-use std::time::Duration;
-
 /// Bounds of a window of writes in flight, in requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLimits {
@@ -28,11 +26,10 @@ pub(super) struct Place(u64);
 pub(super) enum Shrink {
     /// Requests fail: by half.
     Failure,
-    /// Requests of many namespaces fail, for unknown reasons: by half, but not below the initial size.
+    /// Requests of many namespaces fail: by half, but not below the initial size.
     Trouble,
-    /// Answers take much longer than they did recently: by a tenth, but not below the initial size. Answers that
-    /// are slow with that few requests in flight are slow for other reasons.
-    Latency,
+    /// The API server has too much to do: by a tenth, but not below the initial size.
+    Congestion,
 }
 
 /// A congestion window: additive increase, multiplicative decrease.
@@ -56,8 +53,8 @@ pub(super) struct Window {
 
 /// Factor of decrease on failures.
 const ON_FAILURE: f64 = 0.5;
-/// Factor of decrease on high latency.
-const ON_LATENCY: f64 = 0.9;
+/// Factor of decrease on congestion.
+const ON_CONGESTION: f64 = 0.9;
 /// Least growth in a round, as a part of the size: a window of slow calls would take minutes to recover otherwise.
 const GROWTH: f64 = 1.0 / 16.0;
 
@@ -82,11 +79,6 @@ impl Window {
 
     pub(super) fn has_room(&self) -> bool {
         self.in_flight < self.size()
-    }
-
-    /// Whether it is as small as when it was new, or smaller.
-    pub(super) fn is_small(&self) -> bool {
-        self.size() <= self.limits.initial
     }
 
     /// Whether it has shrunk below the size at which it was new: requests fail.
@@ -135,7 +127,7 @@ impl Window {
             self.resize(match how {
                 Shrink::Failure => self.size * ON_FAILURE,
                 Shrink::Trouble => (self.size * ON_FAILURE).max(initial),
-                Shrink::Latency => (self.size * ON_LATENCY).max(initial),
+                Shrink::Congestion => (self.size * ON_CONGESTION).max(initial),
             });
         }
     }
@@ -148,43 +140,6 @@ impl Window {
 
     fn resize(&mut self, size: f64) {
         self.size = size.clamp(self.limits.min.max(1) as f64, self.limits.max.max(1) as f64);
-    }
-}
-
-/// How long answers take, against the shortest recent time.
-#[derive(Debug, Default)]
-pub(super) struct Latency {
-    /// The shortest recent latency, and a moving average, in seconds.
-    known: Option<(f64, f64)>,
-}
-
-/// Latency is high above this many times the shortest recent one ...
-const HIGH_FACTOR: f64 = 5.0;
-/// ... but not below this many seconds.
-const HIGH_FLOOR: f64 = 0.01;
-/// Weight of a new latency in the moving average.
-const AVERAGE_WEIGHT: f64 = 0.05;
-/// The fraction by which the shortest latency rises with each answer, so that it follows lasting changes.
-const DRIFT: f64 = 1.0 / 2048.0;
-/// The same while latency is high although few requests are in flight: then we are not the cause of it.
-const FAST_DRIFT: f64 = 1.0 / 64.0;
-
-impl Latency {
-    /// Records a latency; `few` if few requests are in flight. Returns whether answers take too long.
-    pub(super) fn observe(&mut self, latency: Duration, few: bool) -> bool {
-        let latency = latency.as_secs_f64();
-        let (shortest, average) = self.known.unwrap_or((latency, latency));
-        let drift = if few && average > Self::high(shortest) { FAST_DRIFT } else { DRIFT };
-        let shortest = latency.min(shortest * (1.0 + drift));
-        let high = Self::high(shortest);
-        // A single slow answer says little, so its weight is bounded.
-        let average = average + AVERAGE_WEIGHT * (latency.min(2.0 * high) - average);
-        self.known = Some((shortest, average));
-        average > high
-    }
-
-    fn high(shortest: f64) -> f64 {
-        (shortest * HIGH_FACTOR).max(HIGH_FLOOR)
     }
 }
 
@@ -254,29 +209,16 @@ mod tests {
     }
 
     #[test]
-    fn shrinks_by_latency_no_further_than_it_was_at_first() {
+    fn shrinks_by_congestion_no_further_than_it_was_at_first() {
         let mut window = Window::new(LIMITS);
         (0..100).for_each(|_| round(&mut window, Window::grow));
-        round(&mut window, |window, place| window.shrink(place, Shrink::Latency));
+        round(&mut window, |window, place| window.shrink(place, Shrink::Congestion));
         assert_eq!(window.size(), 57);
         for _ in 0..40 {
-            round(&mut window, |window, place| window.shrink(place, Shrink::Latency));
+            round(&mut window, |window, place| window.shrink(place, Shrink::Congestion));
         }
-        assert_eq!(window.size(), LIMITS.initial, "with this few in flight, latency has other causes");
-        assert!(window.is_small() && !window.is_throttled());
-    }
-
-    #[test]
-    fn latency_is_high_when_it_lasts_and_normal_when_it_does_not_come_from_us() {
-        let ms = Duration::from_millis;
-        let mut latency = Latency::default();
-        assert!((0..50).all(|_| !latency.observe(ms(5), false)));
-        assert!(!latency.observe(ms(900), false), "a single slow answer");
-        let slow = (0..200).filter(|_| latency.observe(ms(200), false)).count();
-        assert!(slow > 150, "{slow}");
-        let until_usual = (0..).take_while(|_| latency.observe(ms(200), true)).count();
-        assert!((50..500).contains(&until_usual), "{until_usual}");
-        assert!((0..1000).all(|_| !latency.observe(ms(200), false)), "the usual time of such calls by now");
+        assert_eq!(window.size(), LIMITS.initial, "this few do not congest an API server");
+        assert!(!window.is_throttled());
     }
 
     proptest! {
@@ -293,7 +235,7 @@ mod tests {
                         match step {
                             1 => window.grow(place),
                             2 => window.shrink(place, Shrink::Failure),
-                            3 => window.shrink(place, Shrink::Latency),
+                            3 => window.shrink(place, Shrink::Congestion),
                             4 => window.shrink_further(),
                             _ => {}
                         }

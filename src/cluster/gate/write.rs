@@ -7,9 +7,7 @@ use http::uri::InvalidUri;
 use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
-use super::Priority;
 use super::answer::{Answer, WriteError};
-use super::slots::Lane;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::ResourceVersion;
 use crate::job::manifest::{Encoding, PodManifest};
@@ -123,6 +121,7 @@ pub(super) enum Expected {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) span: &'static str,
+    pub(super) labels: ApiCallLabels,
     pub(super) expected: Expected,
     /// The write concerns an object that existed: its absence is an answer, not a failure.
     pub(super) of_existing: bool,
@@ -150,46 +149,20 @@ fn content_type(encoding: Encoding) -> &'static HeaderValue {
     }
 }
 
-impl Lane {
-    /// The lane of the statuses of Jobs in this namespace.
-    pub(super) fn status(namespace: Arc<str>) -> Self {
-        Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
-    }
-
-    /// The verb and resource of creations of pods, in each namespace.
-    pub(super) fn of_creations() -> ApiCallLabels {
-        ApiCallLabels { verb: "create", resource: Resource::PODS.plural }
-    }
-
-    /// The lane of the writes that Jobs in this namespace send with this priority.
-    pub(super) fn of_jobs(priority: Priority, namespace: Arc<str>) -> Self {
-        let (verb, resource) = match priority {
-            Priority::Status | Priority::Progress => return Self::status(namespace),
-            Priority::Finalizer => ("patch", Resource::PODS.plural),
-            Priority::Delete => ("delete", Resource::PODS.plural),
-            Priority::Create => return Self { namespace, call: Self::of_creations() },
-            Priority::Report | Priority::Event => ("create", Resource::EVENTS.plural),
-        };
-        Self { namespace, call: ApiCallLabels { verb, resource } }
-    }
-}
-
 impl Write {
-    /// The lane of this write.
-    pub(super) fn lane(&self) -> Lane {
-        let (namespace, verb, resource) = match self {
-            Self::CreatePod { pod } => (pod.namespace(), "create", Resource::PODS.plural),
-            Self::PatchPod { namespace, .. } | Self::PatchAndReadPod { namespace, .. } => {
-                (namespace, "patch", Resource::PODS.plural)
-            }
-            Self::DeletePod { namespace, .. } => (namespace, "delete", Resource::PODS.plural),
-            Self::PatchJobStatus { namespace, .. } => return Lane::status(namespace.clone()),
-            Self::DeleteJob { namespace, .. } => (namespace, "delete", Resource::JOBS.plural),
-            Self::CreateEvent { namespace, .. } => (namespace, "create", Resource::EVENTS.plural),
-            Self::PatchEvent { namespace, .. } => (namespace, "patch", Resource::EVENTS.plural),
-            Self::Create { namespace, resource, .. } => (namespace, "create", resource.plural),
-        };
-        Lane { namespace: namespace.clone(), call: ApiCallLabels { verb, resource } }
+    /// The namespace of its object.
+    pub(super) fn namespace(&self) -> &Arc<str> {
+        match self {
+            Self::CreatePod { pod } => pod.namespace(),
+            Self::PatchPod { namespace, .. }
+            | Self::PatchAndReadPod { namespace, .. }
+            | Self::DeletePod { namespace, .. }
+            | Self::PatchJobStatus { namespace, .. }
+            | Self::DeleteJob { namespace, .. }
+            | Self::CreateEvent { namespace, .. }
+            | Self::PatchEvent { namespace, .. }
+            | Self::Create { namespace, .. } => namespace,
+        }
     }
 
     /// The HTTP request of this write, without its body.
@@ -208,7 +181,7 @@ impl Write {
             Self::PatchJobStatus { namespace, name, .. } => {
                 let patch = Call::patch("api.patch_status", jobs, Expected::Version, namespace, name);
                 let path = format!("{}/status", patch.path);
-                Call { path, ..patch }
+                Call { path, labels: ApiCallLabels { resource: "jobs/status", ..patch.labels }, ..patch }
             }
             Self::DeleteJob { namespace, name, .. } => {
                 Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name)
@@ -292,6 +265,7 @@ impl Call {
     fn create(span: &'static str, resource: Resource, expected: Expected, namespace: &str) -> Self {
         Self {
             span,
+            labels: ApiCallLabels { verb: "create", resource: resource.plural },
             expected,
             of_existing: false,
             method: Method::POST,
@@ -308,6 +282,7 @@ impl Call {
         name: &str,
     ) -> Self {
         Self {
+            labels: ApiCallLabels { verb: "patch", resource: resource.plural },
             of_existing: true,
             method: Method::PATCH,
             path: resource.object_path(namespace, name),
@@ -331,6 +306,7 @@ impl Call {
         name: &str,
     ) -> Self {
         Self {
+            labels: ApiCallLabels { verb: "delete", resource: resource.plural },
             method: Method::DELETE,
             content_type: &JSON,
             ..Self::patch(span, resource, expected, namespace, name)

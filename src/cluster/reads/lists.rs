@@ -53,10 +53,6 @@ struct Listed<T> {
 }
 
 impl<T> Listed<T> {
-    fn new(turn: ListTurn) -> Self {
-        Self { objects: Vec::new(), not_read: Vec::new(), version: 0, turn }
-    }
-
     /// Objects that exist and cannot be read.
     ///
     /// # Errors
@@ -127,7 +123,7 @@ impl Reader {
         selection: &Selection,
         keep: impl Fn(&ObservedPod) -> bool,
     ) -> Result<PodList, ReadError> {
-        self.objects(self.pods.decoder(), selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
+        self.objects(&self.pods.decoder, selection, METADATA, |pod, _| keep(pod)).await?.into_pods()
     }
 
     /// Lists the objects that are to be kept. If the answer exceeds a short list, objects that are passed
@@ -175,7 +171,8 @@ impl Reader {
             200..300 => {}
             _ => return Err(ReadError::Refused(in_time(refusal(answer)).await?)),
         }
-        let (mut list, mut listed) = (ListBody::of(answer.headers())?, Listed::new(turn));
+        let mut list = ListBody::of(answer.headers())?;
+        let mut listed = Listed { objects: Vec::new(), not_read: Vec::new(), version: 0, turn };
         let mut body = answer.into_body();
         while let Some(piece) = in_time(body.try_next()).await? {
             list.push(piece);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
 
-use super::{NoObject, ReadError, Reader};
+use super::{ReadError, Reader};
 use crate::cluster::joined_reads::JoinedReads;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON, guarded};
@@ -16,9 +16,9 @@ use crate::job::uid::Uid;
 #[derive(Clone)]
 pub(super) struct Kind<D: Decoder> {
     resource: Resource,
-    decoder: D,
+    pub(super) decoder: D,
     uid: fn(&D::Object) -> &Uid,
-    reads: JoinedReads<Result<Option<Found<D::Object>>, NoObject>>,
+    reads: JoinedReads<Result<Option<Found<D::Object>>, ReadError>>,
 }
 
 /// An object that exists.
@@ -32,10 +32,6 @@ struct Found<T> {
 impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
     pub(super) fn new(resource: Resource, decoder: D, uid: fn(&D::Object) -> &Uid) -> Self {
         Self { resource, decoder, uid, reads: JoinedReads::default() }
-    }
-
-    pub(super) fn decoder(&self) -> &D {
-        &self.decoder
     }
 
     /// The object of this name. Returns `None` if there is none, or if the object, readable or

@@ -1,6 +1,6 @@
 //! How much the correlator remembers, by namespace.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Bytes at which Events are forgotten.
@@ -44,9 +44,16 @@ impl Memory {
         self.sweep_at = MOST.max(self.total + MOST / 8);
     }
 
-    /// The namespaces that take at least as much as all do on average.
-    pub(super) fn largest(&self) -> impl Iterator<Item = &Arc<str>> {
-        let average = self.total / self.namespaces.len().max(1);
-        self.namespaces.iter().filter(move |(_, bytes)| **bytes >= average).map(|(namespace, _)| namespace)
+    /// The namespaces that take most, without which half of the memory is free.
+    pub(super) fn largest(&self) -> HashSet<Arc<str>> {
+        let mut namespaces: Vec<_> = self.namespaces.iter().collect();
+        namespaces.sort_unstable_by(|one, other| (other.1, one.0).cmp(&(one.1, other.0)));
+        let mut left = self.total;
+        let largest = namespaces.into_iter().take_while(|(_, bytes)| {
+            let is_too_much = left > MOST / 2;
+            left -= *bytes;
+            is_too_much
+        });
+        largest.map(|(namespace, _)| namespace.clone()).collect()
     }
 }

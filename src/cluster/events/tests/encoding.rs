@@ -1,36 +1,11 @@
 //! Protobuf, and JSON where protobuf is refused.
 
-use super::super::body::EventBody;
 use super::*;
-use crate::job::manifest::Encoding;
 
 impl Store {
     /// The content types of creations since the last call.
     fn formats(&self) -> Vec<String> {
         std::mem::take(&mut *self.formats.lock().unwrap())
-    }
-}
-
-#[test]
-fn both_encodings_say_the_same() {
-    let [first, last] =
-        [1_700_000_000_250, 1_700_000_059_999].map(|at| Timestamp::from_millisecond(at).unwrap());
-    for (kind, message) in [(EventType::Normal, "Job completed"), (EventType::Warning, "\"ö\"\n\u{1F980}")] {
-        let body = EventBody {
-            name: "j.17a",
-            about: &ObjectRef::job(&"n".into(), &"j".into(), &"0b9f0a2e-5a40-4f3e-9f0e-000000000001".into()),
-            kind,
-            reason: "Reason",
-            message,
-            count: 300,
-            first,
-            last,
-            component: "yardmaster",
-        };
-        let json: Value = serde_json::from_slice(&body.encode(Encoding::Json)).unwrap();
-        let protobuf = body.encode(Encoding::Protobuf);
-        assert_eq!(in_json(&protobuf), json);
-        assert_eq!(yardmaster_embedded::decode_protobuf(&protobuf).unwrap(), json);
     }
 }
 

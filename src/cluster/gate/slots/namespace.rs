@@ -1,21 +1,18 @@
 //! The writes of one namespace, and the windows of its lanes.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::held::Held;
-use super::{Lane, Signal};
-use crate::cluster::gate::window::{Latency, Place, Shrink, Window, WindowLimits};
-use crate::telemetry::metrics::labels::ApiCallLabels;
+use super::{Signal, is_going_on};
+use crate::cluster::gate::Priority;
+use crate::cluster::gate::window::{Place, Shrink, Window, WindowLimits};
 
 #[derive(Debug)]
 pub(super) struct Namespace {
-    pub(super) lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
+    lanes: [Lane; LANES],
     /// Writes in flight.
     pub(super) held: Held,
-    /// When a write last failed or was slow, and when one was last answered well.
+    /// When a write last failed, and when one was last answered well.
     pub(super) trouble: Option<Instant>,
     pub(super) good: Option<Instant>,
     /// When the API server last refused to read a write.
@@ -23,10 +20,10 @@ pub(super) struct Namespace {
     pub(super) used: Instant,
 }
 
+/// The writes of a kind in one namespace, which share a window.
 #[derive(Debug)]
-pub(super) struct LaneState {
+pub(super) struct Lane {
     pub(super) window: Window,
-    pub(super) latency: Latency,
     /// Writes in flight that are late.
     pub(super) late: usize,
     /// How often in a row the API server has refused to read the writes in flight.
@@ -35,18 +32,24 @@ pub(super) struct LaneState {
     pub(super) paused_until: Option<Instant>,
 }
 
-/// The verdict of an answer on its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Good,
-    Slow,
-    Failed,
+/// Number of lanes of a namespace.
+const LANES: usize = 5;
+
+/// The lane of writes of this priority.
+fn lane_of(priority: Priority) -> usize {
+    match priority {
+        Priority::Status | Priority::Progress => 0,
+        Priority::Finalizer => 1,
+        Priority::Delete => 2,
+        Priority::Create => 3,
+        Priority::Report | Priority::Event => 4,
+    }
 }
 
 impl Namespace {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, limits: WindowLimits) -> Self {
         Self {
-            lanes: HashMap::default(),
+            lanes: std::array::from_fn(|_| Lane::new(limits)),
             held: Held::default(),
             trouble: None,
             good: None,
@@ -55,32 +58,36 @@ impl Namespace {
         }
     }
 
-    pub(super) fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
-        self.lanes.entry(call.clone()).or_insert_with(|| LaneState::new(limits))
+    pub(super) fn lane(&self, priority: Priority) -> &Lane {
+        &self.lanes[lane_of(priority)]
     }
 
-    pub(super) fn creations(&self) -> Option<&LaneState> {
-        self.lanes.get(&Lane::of_creations())
+    pub(super) fn lane_mut(&mut self, priority: Priority) -> &mut Lane {
+        &mut self.lanes[lane_of(priority)]
+    }
+
+    /// Whether no write of this priority may leave, as far as its lane decides.
+    pub(super) fn holds_back(&self, priority: Priority) -> bool {
+        let lane = self.lane(priority);
+        // A place is left to Events that only inform: they shall not wait for reports that hang.
+        let is_full_of_reports = self.held.of(Priority::Report) >= (lane.window.size() - 1).max(1);
+        !lane.window.has_room()
+            || priority == Priority::Report && is_full_of_reports
+            || is_going_on(lane.paused_until)
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.in_flight() > 0)
+        self.lanes.iter().any(|lane| lane.window.in_flight() > 0)
     }
 
     pub(super) fn is_throttled(&self) -> bool {
-        self.lanes.values().any(|lane| lane.window.is_throttled())
+        self.lanes.iter().any(|lane| lane.window.is_throttled())
     }
 }
 
-impl LaneState {
+impl Lane {
     pub(super) fn new(limits: WindowLimits) -> Self {
-        Self {
-            window: Window::new(limits),
-            latency: Latency::default(),
-            late: 0,
-            refused: 0,
-            paused_until: None,
-        }
+        Self { window: Window::new(limits), late: 0, refused: 0, paused_until: None }
     }
 
     /// Writes in flight that are not late.
@@ -93,32 +100,21 @@ impl LaneState {
         !self.window.has_room() && !self.window.is_throttled()
     }
 
-    pub(super) fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
+    /// Applies the signal of an answer.
+    pub(super) fn apply(&mut self, place: Place, signal: Signal) {
         if !matches!(signal, Signal::Busy | Signal::Failed) {
             self.refused = 0;
         }
         match signal {
-            Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Congested(latency) => {
-                self.latency.observe(latency, false);
-                self.window.shrink(place, Shrink::Latency);
-                Verdict::Slow
-            }
-            Signal::Answered(_) | Signal::Refused(_) => {
-                self.window.grow(place);
-                Verdict::Good
-            }
-            Signal::Failed | Signal::WebhookFailed | Signal::HeldUp | Signal::Busy => {
+            Signal::Congested => self.window.shrink(place, Shrink::Congestion),
+            Signal::Answered(_) | Signal::Refused(_) => self.window.grow(place),
+            Signal::Failed | Signal::Webhook | Signal::Busy => {
                 let is_first = self.window.counts(place);
                 match is_first {
                     true => self.window.shrink(place, Shrink::Failure),
                     false => self.window.shrink_further(),
                 }
                 self.refused = self.refused.saturating_add(u32::from(is_first && signal == Signal::Busy));
-                Verdict::Failed
             }
         }
     }

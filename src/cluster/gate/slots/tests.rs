@@ -6,23 +6,11 @@ use super::*;
 const LIMITS: WindowLimits = WindowLimits { min: 2, initial: 16, max: 64 };
 const FAST: Signal = Signal::Answered(Duration::from_millis(5));
 
-fn lane(namespace: &str, priority: Priority) -> Lane {
-    let (verb, resource) = match priority {
-        Priority::Status | Priority::Progress => ("patch", "jobs/status"),
-        Priority::Finalizer => ("patch", "pods"),
-        Priority::Delete => ("delete", "pods"),
-        Priority::Create => ("create", "pods"),
-        Priority::Report | Priority::Event => ("create", "events"),
-    };
-    Lane { namespace: namespace.into(), call: ApiCallLabels { verb, resource } }
-}
-
 /// Starts writes until there is no room for another one.
 fn fill(slots: &mut Slots, namespace: &str, priority: Priority) -> Vec<Slot> {
-    let lane = lane(namespace, priority);
     let mut held = Vec::new();
-    while slots.room(priority, &lane, 0) != Room::None {
-        held.push(slots.start(priority, lane.clone()));
+    while slots.room(priority, namespace, 0) != Room::None {
+        held.push(slots.start(priority, namespace.into()));
     }
     held
 }
@@ -83,7 +71,7 @@ async fn events_that_hang_leave_room_for_creations_and_for_each_other() {
             ["a", "b", "c"].map(|namespace| fill(&mut slots, namespace, Event).len()).iter().sum();
         assert!(reports + events < size, "{reports} reports and {events} Events of {size}");
         assert!(reports > 0 && events > 0, "{reports} reports and {events} Events of {size}");
-        assert_ne!(slots.room(Create, &lane("d", Create), 0), Room::None, "{size}");
+        assert_ne!(slots.room(Create, "d", 0), Room::None, "{size}");
     }
     let mut slots = Slots::new(LIMITS);
     // Its lane has shrunk.
@@ -114,15 +102,12 @@ async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
 #[tokio::test]
 async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() {
     let mut slots = wide_open();
-    let has_room = |slots: &Slots, namespace| {
-        let lane = lane(namespace, Priority::Progress);
-        slots.room(Priority::Progress, &lane, 0) != Room::None
-    };
+    let has_room = |slots: &Slots, namespace| slots.room(Priority::Progress, namespace, 0) != Room::None;
     let mut held = fill(&mut slots, "a", Priority::Create);
     assert_eq!((held.len(), has_room(&slots, "a"), has_room(&slots, "b")), (LIMITS.initial, false, true));
     end_all(&mut slots, held.split_off(LIMITS.initial - 1), Signal::Refused(Duration::ZERO));
     assert!(has_room(&slots, "a"));
-    end_all(&mut slots, held, Signal::WebhookFailed);
+    end_all(&mut slots, held, Signal::Webhook);
     let held = fill(&mut slots, "a", Priority::Create);
     assert_eq!((held.len(), has_room(&slots, "a")), (LIMITS.min, true));
 }
@@ -131,19 +116,18 @@ async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() 
 #[tokio::test(start_paused = true)]
 async fn progress_gives_way_to_creations_only_while_some_are_answered() {
     let mut slots = wide_open();
-    let status = lane("a", Priority::Progress);
     let mut held = fill(&mut slots, "a", Priority::Create);
     for _ in 0..30 {
         advance(LATE / 10).await;
         slots.take_back(false);
         end_all(&mut slots, held.split_off(held.len() - 1), Signal::Answered(LATE / 2));
         held.extend(fill(&mut slots, "a", Priority::Create));
-        assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
+        assert_eq!(slots.room(Priority::Progress, "a", 0), Room::None);
     }
     advance(LATE).await;
     slots.take_back(false);
-    assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
-    assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
+    assert_eq!(slots.room(Priority::Create, "a", 0), Room::None);
+    assert_ne!(slots.room(Priority::Progress, "a", 0), Room::None);
 }
 
 /// Each time a slot is free, namespaces whose calls hang take it first. Others always find one, and the late ones are few.
@@ -168,7 +152,7 @@ async fn what_hangs_in_some_namespaces_keeps_nobody_waiting() {
                     of.iter().for_each(|priority| held.extend(fill(&mut slots, &name, *priority)));
                 }
                 for priority in [Create, Status, Finalizer, Delete] {
-                    let room = slots.room(priority, &lane("victim", priority), 0);
+                    let room = slots.room(priority, "victim", 0);
                     assert_ne!(room, Room::None, "{priority:?} beside {hanging} of {of:?} with {limits:?}");
                 }
                 advance(LATE / 4).await;
@@ -182,8 +166,7 @@ async fn what_hangs_in_some_namespaces_keeps_nobody_waiting() {
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_becomes_congested_closes_the_gate_for_nobody() {
     let mut slots = Slots::new(WindowLimits::default());
-    let has_room =
-        |slots: &Slots| slots.room(Priority::Create, &lane("victim", Priority::Create), 0) != Room::None;
+    let has_room = |slots: &Slots| slots.room(Priority::Create, "victim", 0) != Room::None;
     let mut held = Vec::new();
     for _ in 0..8 {
         for namespace in ["a", "b", "c"] {
@@ -209,28 +192,12 @@ async fn an_api_server_that_becomes_congested_closes_the_gate_for_nobody() {
 #[tokio::test]
 async fn lanes_that_hold_less_than_their_share_come_first() {
     let mut slots = Slots::new(LIMITS);
-    let [much, little] = ["much", "little"].map(|namespace| lane(namespace, Priority::Create));
-    let held: Vec<_> = (0..7).map(|_| slots.start(Priority::Create, much.clone())).collect();
-    assert_eq!(slots.room(Priority::Create, &much, 3), Room::Some);
-    assert_eq!(slots.room(Priority::Create, &little, 3), Room::Preferred);
-    assert_eq!(slots.room(Priority::Create, &much, 1), Room::Preferred, "nobody else waits");
+    let held: Vec<_> = (0..7).map(|_| slots.start(Priority::Create, "much".into())).collect();
+    assert_eq!(slots.room(Priority::Create, "much", 3), Room::Some);
+    assert_eq!(slots.room(Priority::Create, "little", 3), Room::Preferred);
+    assert_eq!(slots.room(Priority::Create, "much", 1), Room::Preferred, "nobody else waits");
     end_all(&mut slots, held, FAST);
-    assert_eq!(slots.room(Priority::Create, &much, 2), Room::Preferred);
-}
-
-/// A namespace that does not exist, or a ServiceAccount that is missing: refused before any webhook is asked.
-#[tokio::test(start_paused = true)]
-async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
-    let mut slots = Slots::new(LIMITS);
-    let asks_a_webhook = Signal::Answered(Duration::from_millis(60));
-    for _ in 0..100 {
-        let mut held = fill(&mut slots, "a", Priority::Create);
-        let refused = held.pop();
-        end_all(&mut slots, held, asks_a_webhook);
-        end_all(&mut slots, refused.into_iter().collect(), Signal::Refused(Duration::ZERO));
-    }
-    assert_eq!(slots.size(), LIMITS.max);
-    assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
+    assert_eq!(slots.room(Priority::Create, "much", 2), Room::Preferred);
 }
 
 /// Writes that end Jobs come first.
@@ -241,7 +208,7 @@ async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Finalizer));
         held.into_iter().for_each(|held| end_all(&mut slots, held, FAST));
         let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Create));
-        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested(LATE)));
+        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested));
     }
     assert_eq!((slots.size(), slots.throttled()), (LIMITS.max, 0));
     assert_eq!(fill(&mut slots, "a", Priority::Create).len(), LIMITS.initial);
@@ -250,7 +217,7 @@ async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_one_namespace_throttle_their_lane_only() {
-    for signal in [Signal::Failed, Signal::WebhookFailed] {
+    for signal in [Signal::Failed, Signal::Webhook] {
         let mut slots = Slots::new(LIMITS);
         let held = fill(&mut slots, "a", Priority::Create);
         end_all(&mut slots, held, signal);
@@ -275,7 +242,7 @@ async fn failures_of_one_namespace_throttle_their_lane_only() {
 /// Each answer but a refusal shows that the API server reads the lane's writes again.
 #[tokio::test(start_paused = true)]
 async fn pauses_grow_while_the_api_server_refuses_to_read() {
-    const LATER: Signal = Signal::Congested(LATE);
+    const LATER: Signal = Signal::Congested;
     let slow = Signal::Answered(20 * LATE);
     for (signals, seconds) in [
         (&[Signal::Busy; 3][..], &[1, 2, 4][..]),
@@ -284,18 +251,18 @@ async fn pauses_grow_while_the_api_server_refuses_to_read() {
         (&[Signal::Busy, Signal::Busy, FAST, Signal::Busy], &[1, 2, 0, 1]),
         (&[Signal::Busy, Signal::Busy, LATER, Signal::Busy], &[1, 2, 0, 1]),
         (&[Signal::Busy, Signal::Busy, slow, Signal::Busy], &[1, 2, 0, 1]),
-        (&[Signal::Busy, Signal::Busy, Signal::WebhookFailed, Signal::Busy], &[1, 2, 0, 1]),
+        (&[Signal::Busy, Signal::Busy, Signal::Webhook, Signal::Busy], &[1, 2, 0, 1]),
     ] {
-        let (mut slots, lane) = (Slots::new(LIMITS), lane("a", Priority::Create));
+        let mut slots = Slots::new(LIMITS);
         let mut pauses = Vec::new();
         for signal in signals {
-            let slot = slots.start(Priority::Create, lane.clone());
+            let slot = slots.start(Priority::Create, "a".into());
             slots.end(slot, Some(*signal));
             if *signal == Signal::Busy {
-                slots.pause(&lane, None);
+                slots.pause(Priority::Create, "a", None);
             }
             let begun = Instant::now();
-            while slots.room(Priority::Create, &lane, 0) == Room::None {
+            while slots.room(Priority::Create, "a", 0) == Room::None {
                 advance(Duration::from_secs(1)).await;
                 slots.take_back(false);
             }
@@ -311,7 +278,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
     const FAILED: Signal = Signal::Failed;
     const BUSY: Signal = Signal::Busy;
     let fail = |slots: &mut Slots, namespace: &str, signal| {
-        let slot = slots.start(Priority::Create, lane(namespace, Priority::Create));
+        let slot = slots.start(Priority::Create, namespace.into());
         slots.end(slot, Some(signal));
     };
     for (signals, size) in [
@@ -319,7 +286,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
         (&[("a", FAILED), ("b", FAILED), ("a", FAILED), ("b", FAILED)], 64),
         (&[("a", FAILED), ("b", FAILED), ("c", FAILED)], 64),
         (&[("a", FAST), ("b", FAST), ("c", FAILED), ("d", FAILED)], 64),
-        (&[("a", FAILED), ("b", FAILED), ("c", Signal::WebhookFailed), ("d", Signal::WebhookFailed)], 64),
+        (&[("a", FAILED), ("b", FAILED), ("c", Signal::Webhook), ("d", Signal::Webhook)], 64),
         (&[("a", FAST), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAST), ("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED)], 32),
         (&[("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", FAILED), ("e", FAILED), ("f", FAILED)], 16),
@@ -327,7 +294,7 @@ async fn trouble_is_general_when_most_namespaces_have_it_at_the_same_time() {
         (&[("a", FAST), ("b", FAST), ("c", BUSY), ("d", BUSY)], 64),
         (&[("a", FAST), ("b", BUSY), ("c", BUSY), ("d", BUSY)], 32),
         (&[("a", FAILED), ("b", FAILED), ("c", FAST), ("d", BUSY)], 64),
-        (&[("a", BUSY), ("b", BUSY), ("c", BUSY), ("d", BUSY), ("e", BUSY), ("f", BUSY)], 8),
+        (&[("a", BUSY), ("b", BUSY), ("c", BUSY), ("d", BUSY), ("e", BUSY), ("f", BUSY)], 16),
     ] {
         let mut slots = wide_open();
         advance(2 * TOGETHER).await;
@@ -354,17 +321,17 @@ proptest! {
             let mut held: Vec<Slot> = Vec::new();
             for (namespace, priority, step) in steps {
                 let priority = Priority::ALL[priority];
-                let lane = lane(["a", "b", "c", "d"][namespace], priority);
+                let name = ["a", "b", "c", "d"][namespace];
                 slots.take_back(false);
                 let signal = match step {
                     0..3 => {
-                        if slots.room(priority, &lane, 0) != Room::None {
-                            held.push(slots.start(priority, lane));
+                        if slots.room(priority, name, 0) != Room::None {
+                            held.push(slots.start(priority, name.into()));
                         }
                         continue;
                     }
                     3 => Some(FAST),
-                    4 => Some([Signal::Failed, Signal::WebhookFailed, Signal::Busy][namespace % 3]),
+                    4 => Some([Signal::Failed, Signal::Webhook, Signal::Busy][namespace % 3]),
                     _ => None,
                 };
                 if !held.is_empty() {
@@ -376,7 +343,7 @@ proptest! {
                 prop_assert_eq!(slots.in_flight(), held.len());
                 let mut expected: HashMap<&str, Held> = HashMap::new();
                 for slot in &held {
-                    for name in ["all", &*slot.lane.namespace] {
+                    for name in ["all", &*slot.namespace] {
                         expected.entry(name).or_default().add(slot.priority);
                     }
                 }

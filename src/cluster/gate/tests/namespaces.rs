@@ -87,7 +87,7 @@ impl World {
         let mut clients = Clients::default();
         for client in 0..count {
             let (gate, write, times) = (self.gate.clone(), write.clone(), clients.times.clone());
-            let flow = format!("{:?}-{client}", write.lane().namespace);
+            let flow = format!("{:?}-{client}", write.namespace());
             clients.tasks.spawn(async move {
                 loop {
                     let sent = Instant::now();
