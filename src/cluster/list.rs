@@ -111,7 +111,7 @@ impl<D: Decoder> ListBody<D> {
                     Ok(object) => Ok(object),
                     Err(error) => {
                         serde_json::from_slice::<IgnoredAny>(&object)?;
-                        let object = Unreadable::in_list(&object, &error);
+                        let object = Unreadable::in_json(&object, &error);
                         Err(NotRead { error, object })
                     }
                 })

@@ -52,6 +52,44 @@ pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Objec
     event
 }
 
+/// Reads a line again whose object could not be read, and the object apart from the line. Returns `None` if the line shows
+/// no object.
+pub fn read_apart<D: Decoder>(decoder: &D, line: &[u8]) -> Option<Result<Event<D::Object>, DecodeError>> {
+    let EventLine { kind, object } = serde_json::from_slice(line).ok()?;
+    let json = object.get().as_bytes();
+    let unreadable = |error: &DecodeError| Unreadable::in_json(json, error);
+    Event::of_object(kind.as_bytes(), || decoder.decode(json), unreadable)
+}
+
+/// A line of a watch, of which the object is not read.
+#[derive(Deserialize)]
+struct EventLine<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+impl<T> Event<T> {
+    /// The event of an object, or of one that cannot be read; `None` if an event of this type shows no object.
+    fn of_object(
+        kind: &[u8],
+        read: impl FnOnce() -> Result<T, DecodeError>,
+        unreadable: impl FnOnce(&DecodeError) -> Option<Unreadable>,
+    ) -> Option<Result<Self, DecodeError>> {
+        let shown: fn(T) -> Self = match kind {
+            b"ADDED" => |object| Self::Applied { kind: "ADDED", object },
+            b"MODIFIED" => |object| Self::Applied { kind: "MODIFIED", object },
+            b"DELETED" => Self::Deleted,
+            _ => return None,
+        };
+        Some(match read() {
+            Ok(object) => Ok(shown(object)),
+            Err(error) => unreadable(&error).map(Self::Unreadable).ok_or(error),
+        })
+    }
+}
+
 struct EventVisitor<'d, D>(&'d D);
 
 impl<'de, D: Decoder> Visitor<'de> for EventVisitor<'_, D> {

@@ -228,6 +228,9 @@ impl<D: Decoder> Watcher<D> {
     async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
         let is_large = match &change {
             Change::Listed(object) | Change::Applied(object) | Change::Deleted(object) => {
+                if !D::is_whole(object) {
+                    self.meter.count("UNREADABLE");
+                }
                 D::bytes(object) > LARGE
             }
             _ => false,

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::meta::{Bare, Meta};
 use super::protobuf::Malformed;
 use crate::job::short_text::short;
 
@@ -28,6 +29,20 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Resul
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DecodeError::Fault))
 }
 
+/// Reads an object with `whole`. If that fails, the decoder makes what it can of its metadata.
+pub(super) fn read_or_salvage<'a, D: Decoder>(
+    decoder: &D,
+    whole: impl FnOnce() -> Result<D::Object, DecodeError>,
+    metadata: impl FnOnce() -> Option<Bare<'a>>,
+) -> Result<D::Object, DecodeError> {
+    guarded(whole).or_else(|error| {
+        guarded(|| match metadata() {
+            Some(Bare { metadata }) => decoder.salvage(metadata, error),
+            None => Err(error),
+        })
+    })
+}
+
 /// `Accept` for kinds that are read in JSON only.
 pub(crate) const JSON: &str = "application/json";
 /// `Accept` as Kubernetes' own clients send it: API servers without protobuf for a resource answer in JSON.
@@ -49,6 +64,15 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// When the object lacks a field that every stored object has.
     fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
 
+    /// Makes an object of the metadata alone, since the rest cannot be read because of this error. For most kinds, that is
+    /// not enough.
+    ///
+    /// # Errors
+    /// With the given error, or when the metadata lacks a field that every stored object has.
+    fn salvage(&self, _: Meta<'_>, error: DecodeError) -> Result<Self::Object, DecodeError> {
+        Err(error)
+    }
+
     /// The reader for protobuf, for kinds where it is worth having one.
     const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
 
@@ -57,6 +81,11 @@ pub trait Decoder: Clone + Send + Sync + 'static {
 
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;
+
+    /// Whether more than the metadata of an object was read.
+    fn is_whole(_object: &Self::Object) -> bool {
+        true
+    }
 
     /// The approximate memory of an object, if the authors of objects choose how much that is.
     fn bytes(_object: &Self::Object) -> usize {
@@ -68,6 +97,7 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the bytes are not an object of this kind.
     fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
-        guarded(|| self.observe(serde_json::from_slice(json)?))
+        let whole = || self.observe(serde_json::from_slice(json)?);
+        read_or_salvage(self, whole, || serde_json::from_slice(json).ok())
     }
 }

@@ -15,17 +15,11 @@ pub fn read_frame<T>(
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
-    let of = |shown: fn(T) -> Event<T>| match object(message) {
-        Ok(object) => Ok(shown(object)),
-        Err(error) => match Unreadable::in_message(message, &error) {
-            Some(found) => Ok(Event::Unreadable(Unreadable { has_left: event.kind == b"DELETED", ..found })),
-            None => Err(error),
-        },
-    };
+    let unreadable = |error: &DecodeError| Unreadable::in_message(message, error);
+    if let Some(shown) = Event::of_object(event.kind, || object(message), unreadable) {
+        return shown;
+    }
     Ok(match event.kind {
-        b"ADDED" => of(|object| Event::Applied { kind: "ADDED", object })?,
-        b"MODIFIED" => of(|object| Event::Applied { kind: "MODIFIED", object })?,
-        b"DELETED" => of(Event::Deleted)?,
         b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
         other => return Err(Malformed::EventType(short(&String::from_utf8_lossy(other)).into()).into()),
