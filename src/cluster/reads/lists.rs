@@ -9,12 +9,12 @@ use http::{HeaderValue, Request, header};
 use tokio::time::Instant;
 
 use super::{ReadError, Reader, in_time};
-use crate::cluster::list::{ListBody, NotRead};
+use crate::cluster::list::ListBody;
 use crate::cluster::read_gate::{Length, ListTurn};
 use crate::cluster::resource::Resource;
 use crate::cluster::transport::refusal;
 use crate::cluster::watch::Selection;
-use crate::cluster::wire::{Decoder, ObservedPod, PodDecoder, Unreadable};
+use crate::cluster::wire::{Decoder, NotRead, ObservedPod, PodDecoder, Unreadable};
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
 /// `Accept` for lists of which only the metadata is wanted.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
 use crate::cluster::wire::{
-    Bare, DecodeError, Decoder, Refusal, Text, Unreadable, WireRefusal, version_number,
+    Bare, DecodeError, Decoder, NotRead, Refusal, Text, Unreadable, WireRefusal, read_json, version_number,
 };
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
@@ -56,9 +56,7 @@ pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Objec
 /// no object.
 pub fn read_apart<D: Decoder>(decoder: &D, line: &[u8]) -> Option<Result<Event<D::Object>, DecodeError>> {
     let EventLine { kind, object } = serde_json::from_slice(line).ok()?;
-    let json = object.get().as_bytes();
-    let unreadable = |error: &DecodeError| Unreadable::in_json(json, error);
-    Event::of_object(kind.as_bytes(), || decoder.decode(json), unreadable)
+    Event::of_object(kind.as_bytes(), || read_json(decoder, object.get().as_bytes()))
 }
 
 /// A line of a watch, of which the object is not read.
@@ -74,8 +72,7 @@ impl<T> Event<T> {
     /// The event of an object, or of one that cannot be read; `None` if an event of this type shows no object.
     fn of_object(
         kind: &[u8],
-        read: impl FnOnce() -> Result<T, DecodeError>,
-        unreadable: impl FnOnce(&DecodeError) -> Option<Unreadable>,
+        read: impl FnOnce() -> Result<T, NotRead>,
     ) -> Option<Result<Self, DecodeError>> {
         let shown: fn(T) -> Self = match kind {
             b"ADDED" => |object| Self::Applied { kind: "ADDED", object },
@@ -85,7 +82,7 @@ impl<T> Event<T> {
         };
         Some(match read() {
             Ok(object) => Ok(shown(object)),
-            Err(error) => unreadable(&error).map(Self::Unreadable).ok_or(error),
+            Err(NotRead { object, error }) => object.map(Self::Unreadable).ok_or(error),
         })
     }
 }

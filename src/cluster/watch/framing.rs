@@ -8,7 +8,7 @@ use super::frames::Frames;
 use super::lines::Lines;
 use crate::cluster::pieces::TooLong;
 use crate::cluster::wire::protobuf::is_in_protobuf;
-use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, guarded};
+use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, guarded, read_message};
 
 /// Splits the body of a watch into events.
 pub(super) enum Framing<D: Decoder> {
@@ -46,9 +46,9 @@ impl<D: Decoder> Framing<D> {
                 guarded(|| read_event(decoder, &line))
                     .or_else(|error| read_apart(decoder, &line).unwrap_or(Err(error)))
             }),
-            Self::Protobuf(frames, object) => {
-                frames.next()?.map(|frame| read_frame(&frame, |bytes| guarded(|| object(decoder, bytes))))
-            }
+            Self::Protobuf(frames, object) => frames
+                .next()?
+                .map(|frame| read_frame(&frame, |message| read_message(decoder, *object, message))),
         })
     }
 

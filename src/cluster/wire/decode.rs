@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::meta::{Bare, Meta};
-use super::protobuf::Malformed;
+use super::protobuf::{Malformed, Message as _};
+use super::unreadable::{NotRead, Unreadable};
 use crate::job::short_text::short;
 
 /// Why a body could not be decoded. The message is short, although the JSON parser quotes texts of the body.
@@ -30,17 +31,34 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Resul
 }
 
 /// Reads an object with `whole`. If that fails, the decoder makes what it can of its metadata.
-pub(super) fn read_or_salvage<'a, D: Decoder>(
+fn read<'a, D: Decoder>(
     decoder: &D,
     whole: impl FnOnce() -> Result<D::Object, DecodeError>,
     metadata: impl FnOnce() -> Option<Bare<'a>>,
-) -> Result<D::Object, DecodeError> {
+) -> Result<D::Object, NotRead> {
+    let unknown = |error| NotRead { error, object: None };
     guarded(whole).or_else(|error| {
         guarded(|| match metadata() {
-            Some(Bare { metadata }) => decoder.salvage(metadata, error),
+            Some(Bare { metadata }) => Ok(decoder.salvage(metadata, error)),
             None => Err(error),
         })
+        .unwrap_or_else(|error| Err(unknown(error)))
     })
+}
+
+/// Reads an object in JSON.
+pub(crate) fn read_json<D: Decoder>(decoder: &D, json: &[u8]) -> Result<D::Object, NotRead> {
+    let whole = || decoder.observe(serde_json::from_slice(json)?);
+    read(decoder, whole, || serde_json::from_slice(json).ok())
+}
+
+/// Reads an object in protobuf, with this reader.
+pub(crate) fn read_message<D: Decoder>(
+    decoder: &D,
+    reader: FromProtobuf<D>,
+    message: &[u8],
+) -> Result<D::Object, NotRead> {
+    read(decoder, || reader(decoder, message), || Bare::read(message).ok())
 }
 
 /// `Accept` for kinds that are read in JSON only.
@@ -64,13 +82,12 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// When the object lacks a field that every stored object has.
     fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
 
-    /// Makes an object of the metadata alone, since the rest cannot be read because of this error. For most kinds, that is
-    /// not enough.
+    /// Makes an object of the metadata alone, since the rest cannot be read because of this error.
     ///
     /// # Errors
-    /// With the given error, or when the metadata lacks a field that every stored object has.
-    fn salvage(&self, _: Meta<'_>, error: DecodeError) -> Result<Self::Object, DecodeError> {
-        Err(error)
+    /// When that is not enough for an object of this kind.
+    fn salvage(&self, metadata: Meta<'_>, error: DecodeError) -> Result<Self::Object, NotRead> {
+        Err(NotRead { object: Unreadable::of(&metadata, &error), error })
     }
 
     /// The reader for protobuf, for kinds where it is worth having one.
@@ -97,7 +114,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the bytes are not an object of this kind.
     fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
-        let whole = || self.observe(serde_json::from_slice(json)?);
-        read_or_salvage(self, whole, || serde_json::from_slice(json).ok())
+        read_json(self, json).map_err(|not_read| not_read.error)
     }
 }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use self::body::WirePod;
-use super::decode::{DecodeError, Decoder, FromProtobuf, read_or_salvage};
+use super::decode::{DecodeError, Decoder, FromProtobuf, read_message};
 use super::intern::{Interner, LastClaim};
 use super::labels::Labels;
-use super::meta::{Bare, ControllerRef, Meta};
+use super::meta::{ControllerRef, Meta};
 use super::protobuf::{self, Message as _};
+use super::unreadable::NotRead;
 use crate::job::job_id::JobId;
 use crate::job::lineage::Lineage;
 use crate::job::names::{
@@ -99,17 +100,20 @@ impl PodDecoder {
     }
 }
 
+const READER: FromProtobuf<PodDecoder> = |decoder, message| decoder.observe(WirePod::read(message)?);
+
 impl Decoder for PodDecoder {
     type Wire<'a> = WirePod<'a>;
     type Object = Box<ObservedPod>;
 
-    const FROM_PROTOBUF: Option<FromProtobuf<Self>> = Some(Self::read_message);
+    const FROM_PROTOBUF: Option<FromProtobuf<Self>> = Some(READER);
 
-    fn salvage(&self, mut metadata: Meta<'_>, error: DecodeError) -> Result<Box<ObservedPod>, DecodeError> {
+    fn salvage(&self, mut metadata: Meta<'_>, error: DecodeError) -> Result<Box<ObservedPod>, NotRead> {
         // A pod that is being deleted counts as failed, and this one may have succeeded.
         metadata.deletion_timestamp = None;
         metadata.creation_timestamp.get_or_insert_default();
-        let mut seen = self.observe(WirePod { metadata, ..WirePod::default() })?;
+        let seen = self.observe(WirePod { metadata, ..WirePod::default() });
+        let Ok(mut seen) = seen else { return Err(NotRead { error, object: None }) };
         (seen.pod.phase, seen.pod.stalled) = (Phase::Unreadable, false);
         let (namespace, name) = (&seen.namespace, &seen.pod.name);
         tracing::warn!(%namespace, %name, %error, "a pod cannot be read");
@@ -158,12 +162,7 @@ impl PodDecoder {
     /// # Errors
     /// When the bytes are not such an object.
     pub(crate) fn decode_protobuf(&self, body: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
-        self.read_message(protobuf::object(body)?)
-    }
-
-    fn read_message(&self, message: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
-        let whole = || self.observe(WirePod::read(message)?);
-        read_or_salvage(self, whole, || Bare::read(message).ok())
+        read_message(self, READER, protobuf::object(body)?).map_err(|not_read| not_read.error)
     }
 
     fn pod(&self, WirePod { metadata: meta, spec, status }: &WirePod<'_>) -> Result<Pod, DecodeError> {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::decode::guarded;
-use super::meta::{Bare, Meta};
-use super::protobuf::Message as _;
+use super::decode::DecodeError;
+use super::meta::Meta;
 use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 
@@ -31,7 +30,7 @@ impl Unreadable {
         JobId::new(self.namespace.clone(), self.name.clone(), self.uid.clone())
     }
 
-    fn of(meta: &Meta<'_>, error: &dyn std::error::Error) -> Option<Self> {
+    pub(super) fn of(meta: &Meta<'_>, error: &DecodeError) -> Option<Self> {
         Some(Self {
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref()?.into(),
@@ -40,33 +39,28 @@ impl Unreadable {
             error: error.to_string().into(),
         })
     }
-
-    /// The object in JSON that could not be read because of this error; `None` if not even its metadata can be.
-    pub(crate) fn in_json(object: &[u8], error: &dyn std::error::Error) -> Option<Self> {
-        or_none(|| {
-            let bare: Bare<'_> = serde_json::from_slice(object).ok()?;
-            Self::of(&bare.metadata, error)
-        })
-    }
-
-    /// The object of this message in protobuf.
-    pub(crate) fn in_message(message: &[u8], error: &dyn std::error::Error) -> Option<Self> {
-        or_none(|| Self::of(&Bare::read(message).ok()?.metadata, error))
-    }
 }
 
-/// Reads the metadata, unless that panics, too.
-fn or_none(read: impl FnOnce() -> Option<Unreadable>) -> Option<Unreadable> {
-    guarded(|| Ok(read())).unwrap_or(None)
+/// An object that was not read.
+#[derive(Debug)]
+pub struct NotRead {
+    /// Why.
+    pub error: DecodeError,
+    /// The object's metadata, unless even its name is unreadable.
+    pub object: Option<Unreadable>,
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::wire::{Decoder as _, JobDecoder};
+    use crate::cluster::wire::{JobDecoder, read_json};
+
+    fn unreadable(job: &Value) -> Option<Unreadable> {
+        read_json(&JobDecoder::new(), job.to_string().as_bytes()).unwrap_err().object
+    }
 
     #[test]
     fn an_object_that_cannot_be_read_has_a_name_while_its_metadata_can_be() {
@@ -74,11 +68,10 @@ mod tests {
             "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7"},
             "spec": {"backoffLimit": {}},
         });
-        let error = JobDecoder::new().decode(job.to_string().as_bytes()).unwrap_err();
-        let unreadable = Unreadable::in_json(job.to_string().as_bytes(), &error).unwrap();
-        assert_eq!((&*unreadable.name, &*unreadable.namespace), ("j", "n"));
-        assert_eq!(unreadable.uid, "u".into());
-        assert_eq!(Unreadable::in_json(br#"{"metadata": 7}"#, &error), None);
+        let found = unreadable(&job).unwrap();
+        assert_eq!((&*found.name, &*found.namespace, found.version), ("j", "n", 7));
+        assert_eq!(found.uid, "u".into());
+        assert_eq!(unreadable(&json!({"metadata": 7})), None);
     }
 
     #[test]
@@ -87,12 +80,7 @@ mod tests {
             "metadata": {"name": "j", "namespace": "n", "uid": "u"},
             "spec": {"backoffLimit": "x".repeat(1 << 20)},
         });
-        let error = JobDecoder::new().decode(job.to_string().as_bytes()).unwrap_err();
-        let unreadable = Unreadable::in_json(job.to_string().as_bytes(), &error).unwrap();
-        assert!(
-            unreadable.error.contains("xxx") && unreadable.error.len() < 2_000,
-            "{}",
-            unreadable.error.len()
-        );
+        let error = unreadable(&job).unwrap().error;
+        assert!(error.contains("xxx") && error.len() < 2_000, "{}", error.len());
     }
 }

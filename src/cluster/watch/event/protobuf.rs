@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
-use crate::cluster::wire::{Bare, DecodeError, Refusal, Unreadable, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, NotRead, Refusal, WireRefusal};
 use crate::job::short_text::short;
 
 /// Reads a frame of a watch, and the message of its object with `object`.
@@ -11,12 +11,11 @@ use crate::job::short_text::short;
 /// When the frame is not an event, or its object is not understood.
 pub fn read_frame<T>(
     frame: &[u8],
-    object: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    object: impl Fn(&[u8]) -> Result<T, NotRead>,
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
-    let unreadable = |error: &DecodeError| Unreadable::in_message(message, error);
-    if let Some(shown) = Event::of_object(event.kind, || object(message), unreadable) {
+    if let Some(shown) = Event::of_object(event.kind, || object(message)) {
         return shown;
     }
     Ok(match event.kind {
