@@ -26,7 +26,7 @@ impl PodSet {
         let early = is(Mutant::ActiveUntilRemovalSent);
         let (going, going_ready) = if early { (0, 0) } else { (queues.going, queues.going_ready) };
         Gauges {
-            active: queues.active.len() + going,
+            active: queues.active.len() + going + queues.unreadable,
             ready: queues.ready + going_ready,
             terminating: queues.leaving - going,
         }
@@ -43,9 +43,15 @@ impl PodSet {
     }
 
     /// Number of pods that are not active but still occupy their place. If only failed pods are replaced,
-    /// these are all terminating pods; else those with an unanswered removal.
+    /// these are all terminating pods; else those with an unanswered removal. Unreadable pods may be active.
     pub fn leaving(&self) -> usize {
-        if self.spec.replace_only_failed { self.queues.leaving } else { self.removals }
+        let leaving = if self.spec.replace_only_failed { self.queues.leaving } else { self.removals };
+        leaving + self.queues.unreadable
+    }
+
+    /// Number of pods that cannot be read.
+    pub fn unreadable(&self) -> usize {
+        self.queues.unreadable
     }
 
     /// Whether a creation has not been answered, and the watch has not shown its pod.

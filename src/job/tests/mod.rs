@@ -26,6 +26,7 @@ mod small_rules;
 mod starts;
 mod status_rules;
 mod timing;
+mod unreadable;
 mod values;
 mod verdicts;
 mod waiting_condition;

@@ -21,6 +21,7 @@ impl Default for Memory {
 }
 
 impl Memory {
+    #[cfg(test)]
     pub(super) fn total(&self) -> usize {
         self.total
     }
