@@ -68,7 +68,7 @@ mod tests {
                 let pauses = ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(10), number);
                 let read = async || {
                     reads.fetch_add(1, Ordering::Relaxed);
-                    Err::<(), _>(ReadError::List(ListError::Cut))
+                    Err::<(), _>(ReadError::List(ListError::Cut.into()))
                 };
                 rereads.until_readable(&"n".into(), pauses, read).await;
             });
