@@ -26,7 +26,7 @@ use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
-use crate::cluster::wire::{JobDecoder, PodDecoder};
+use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, Unreadable};
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
@@ -193,6 +193,12 @@ impl ReplicaContext {
     /// The same services, whose live reads are for this Job.
     pub fn for_job(&self, job: &JobId) -> Self {
         Self { services: self.services.clone(), reads: self.reads.for_job(job) }
+    }
+
+    /// Reads a pod that cannot be read, until it can be; `None` if it is gone.
+    pub async fn until_readable(&self, pod: &Unreadable) -> Option<Box<ObservedPod>> {
+        let read = async || self.reads.find_pod(&pod.namespace, &pod.name, &pod.uid).await;
+        self.rereads.until_readable(&pod.namespace, self.api_backoff(), read).await
     }
 
     /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).

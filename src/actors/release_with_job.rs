@@ -36,7 +36,8 @@ impl ReleaseWithJob {
         }
     }
 
-    /// The patch names no version. No Job adopts a pod of which only the finalizers can be written.
+    /// The patch names no version. No Job adopts a pod that is unreadable, or of which
+    /// only the finalizers can be written.
     async fn release(&self) -> bool {
         let body = untrack_patch(&self.pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };

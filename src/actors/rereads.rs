@@ -51,30 +51,3 @@ impl Rereads {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::cluster::reads::ListError;
-
-    #[tokio::test(start_paused = true)]
-    async fn reads_of_objects_that_cannot_be_read_are_paced() {
-        let (rereads, reads) = (Rereads::default(), Arc::new(AtomicUsize::new(0)));
-        for number in 0..2_000 {
-            let (rereads, reads) = (rereads.clone(), reads.clone());
-            tokio::spawn(async move {
-                let pauses = ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(10), number);
-                let read = async || {
-                    reads.fetch_add(1, Ordering::Relaxed);
-                    Err::<(), _>(ReadError::List(ListError::Cut.into()))
-                };
-                rereads.until_readable(&"n".into(), pauses, read).await;
-            });
-        }
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        let reads = reads.load(Ordering::Relaxed);
-        assert!((8 * 50..=8 * 60).contains(&reads), "{reads} reads in a minute of one namespace");
-    }
-}

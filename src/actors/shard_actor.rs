@@ -47,7 +47,6 @@ use super::pod_watch::Kind;
 use super::protocol::{ProgressSender, ShardProgress};
 use super::supervision::{PanicNotice, Unit};
 use super::waits::Waits;
-use crate::cluster::events::{Event, EventType};
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::ObservedPod;
 use crate::job::job_id::{JobId, JobMap};
@@ -204,16 +203,6 @@ impl ShardActor {
     fn deliver_to_job(&mut self, job: &JobId, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         self.pod_feed.mark(job, &uid);
-        if let Some(error) = &pod.unreadable {
-            self.cx.recorder.record(Event {
-                about: job.clone(),
-                kind: EventType::Warning,
-                reason: "UnreadablePod".into(),
-                message: format!("Pod {} cannot be read: {error}", pod.pod.name).into(),
-                at: self.cx.clock.now(),
-                must: false,
-            });
-        }
         if pod.pod.is_done() && self.watches_unlabelled() && self.chooses_pods(job) {
             self.answered(&pod.pod, ctx);
         }

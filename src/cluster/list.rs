@@ -24,7 +24,7 @@ use self::protobuf::ProtobufList;
 use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};
 use super::wire::{
-    Decoder, FromProtobuf, ListMeta, Malformed, NotRead, read_json, read_message, version_number,
+    DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, guarded, version_number,
 };
 use crate::job::short_text::short;
 
@@ -68,6 +68,15 @@ impl From<TooLong> for ListError {
     }
 }
 
+/// An object of a list that cannot be read.
+#[derive(Debug)]
+pub(super) struct NotRead {
+    /// Why.
+    pub(super) error: DecodeError,
+    /// The object's metadata, unless even its name is unreadable.
+    pub(super) object: Option<Unreadable>,
+}
+
 /// The body of a list in either format.
 pub(super) enum ListBody<D: Decoder> {
     Json(JsonList),
@@ -98,19 +107,25 @@ impl<D: Decoder> ListBody<D> {
         Ok(match self {
             Self::Json(list) => {
                 let Some(object) = list.next()? else { return Ok(None) };
-                let read = read_json(decoder, &object);
-                if read.is_err() {
-                    serde_json::from_slice::<IgnoredAny>(&object)?;
-                }
-                Some(read)
+                Some(match decoder.decode(&object) {
+                    Ok(object) => Ok(object),
+                    Err(error) => {
+                        serde_json::from_slice::<IgnoredAny>(&object)?;
+                        let object = Unreadable::in_list(&object, &error);
+                        Err(NotRead { error, object })
+                    }
+                })
             }
-            Self::Protobuf(list, reader) => {
+            Self::Protobuf(list, read) => {
                 let Some(message) = list.next()? else { return Ok(None) };
-                let read = read_message(decoder, *reader, &message);
-                if read.is_err() {
-                    <()>::read(&message)?;
-                }
-                Some(read)
+                Some(match guarded(|| read(decoder, &message)) {
+                    Ok(object) => Ok(object),
+                    Err(error) => {
+                        <()>::read(&message)?;
+                        let object = Unreadable::in_message(&message, &error);
+                        Err(NotRead { error, object })
+                    }
+                })
             }
         })
     }

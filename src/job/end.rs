@@ -120,13 +120,11 @@ pub fn doubts_success(state: &JobState) -> bool {
         && completions_reached(state, Tally::of(state)).is_some()
 }
 
-/// Success, if enough pods have succeeded and no active pod is left. A pod that cannot be read may have succeeded, too, and
-/// so may one whose creation or adoption has not been answered. An adoption that was refused and is tried again holds up no
-/// end. Without completions one success is enough.
+/// Success, if enough pods have succeeded and no active pod is left, nor one whose creation or adoption has not been
+/// answered: it may have succeeded, too. An adoption that was refused and is tried again holds up no end. Without completions
+/// one success is enough.
 pub fn completions_reached(state: &JobState, tally: Tally) -> Option<End> {
-    let pods = &state.pods;
-    let none_left =
-        pods.active() + pods.unreadable() + pods.pending_creates() + state.adoptions_unanswered == 0;
+    let none_left = state.pods.active() + state.pods.pending_creates() + state.adoptions_unanswered == 0;
     let enough = match state.job.spec.completion.wanted() {
         None => tally.succeeded > 0,
         Some(completions) => tally.succeeded >= u64::from(completions),

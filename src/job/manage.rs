@@ -48,7 +48,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         let in_all = remaining(state, tally).map_or(missing, |remaining| remaining - active - leaving);
         create(state, missing, in_all, now, plan);
     } else if wanted > active {
-        plan.waiting = Some(if state.pods.unreadable() > 0 { Wait::PodsUnknown } else { Wait::Terminating });
+        plan.waiting = Some(Wait::Terminating);
     }
 }
 

@@ -32,12 +32,10 @@ pub fn next_look(job: &Job, limits: Limits, now: Timestamp) -> NextLook {
 }
 
 /// Whether a pod may give a finished Job work. A pod does not if it has ended, has no finalizer, and may
-/// stay. `selected`: the Job's selector selects the pod; others stay. An unreadable pod can only be released.
+/// stay. `selected`: the Job's selector selects the pod; others stay.
 pub fn concerns(job: &Job, pod: &Pod, selected: bool) -> bool {
-    match pod.phase {
-        Phase::Unreadable => pod.tracked,
-        phase => !pod.is_done() || selected && job.prunes_counted(phase == Phase::Failed),
-    }
+    let done = pod.phase.is_final() && !pod.tracked;
+    !done || selected && job.prunes_counted(pod.phase == Phase::Failed)
 }
 
 /// Whether the Job has no work left before [`next_look`], and the state holds nothing that would be lost. The

@@ -161,7 +161,7 @@ pub enum Wait {
     /// Pods are being adopted: their number is not known yet.
     Adopting,
     /// Not all pods of the Job are known. Some lack the label of their shard, were not looked for yet, or
-    /// cannot be read and keep their places.
+    /// cannot be read.
     PodsUnknown,
     /// Pods being deleted have not ended.
     Terminating,

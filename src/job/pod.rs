@@ -161,8 +161,6 @@ pub enum Phase {
     Succeeded,
     /// All containers have ended, at least one of them in failure.
     Failed,
-    /// Spec or status cannot be read. The pod holds its place until they can be, and nothing is done with it.
-    Unreadable,
 }
 
 impl Pod {
@@ -207,18 +205,6 @@ impl Pod {
     /// Drops the text of its lessons, once they are learnt.
     pub(super) fn forget_lessons(&mut self) {
         self.carried.iter_mut().for_each(|carried| carried.lessons = Box::default());
-    }
-
-    /// The pod, once its newest reading shows its metadata only: an end or a deletion stays known, all else is in doubt.
-    pub(super) fn unreadable_as(&self, shown: Self) -> Self {
-        let is_settled = self.phase.is_final() || self.deleting;
-        Self {
-            version: shown.version,
-            tracked: shown.tracked,
-            selected: shown.selected,
-            phase: if is_settled { self.phase } else { shown.phase },
-            ..self.clone()
-        }
     }
 
     /// Whether it has ended and is not tracked: it is counted, or was never ours to count.
@@ -357,7 +343,7 @@ impl Pod {
     ) -> bool {
         match phase {
             Phase::Failed => true,
-            Phase::Succeeded | Phase::Unreadable => false,
+            Phase::Succeeded => false,
             _ => forced || (deleting && !replace_only_failed),
         }
     }

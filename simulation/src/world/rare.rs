@@ -42,8 +42,6 @@ pub(crate) enum End {
     Relabel { pod: String, labels: Value },
     /// The mode of a Job is known again: the API server that showed another is gone, and the Job is written.
     ModeKnown(usize),
-    /// A pod can be read again: the server that showed it in another form is gone, and the pod is written.
-    PodReadable(String),
 }
 
 impl World {
@@ -64,8 +62,7 @@ impl World {
                 if let Some(facts) = self.ledger.pods.get_mut(&pod) {
                     facts.garbled = true;
                 }
-                self.conditions.rare.pods.insert(pod.clone(), now + time);
-                self.agenda.add(now + time, Event::RareEnd(End::PodReadable(pod)));
+                self.conditions.rare.pods.insert(pod, now + time);
             }
             Rare::UnknownMode { job: number, time } => {
                 let Some(job) = job else { return };
@@ -162,14 +159,6 @@ impl World {
                 let body = json!({"metadata": {"uid": pod, "labels": labels}});
                 self.call("user", &Outside { method: "PATCH", path, body });
             }
-            End::PodReadable(pod) => {
-                let Some(facts) = self.ledger.pods.get(&pod).filter(|facts| facts.exists()) else { return };
-                let (namespace, name) = facts.name();
-                let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-                let note = self.now.millis().to_string();
-                let body = json!({"metadata": {"uid": pod, "annotations": {"example.com/written": note}}});
-                self.call("user", &Outside { method: "PATCH", path, body });
-            }
             End::ModeKnown(job) => {
                 let Some(job) = self.plan.jobs.get(job) else { return };
                 let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name);
@@ -244,7 +233,7 @@ impl World {
         let Ok(text) = std::str::from_utf8(&piece) else { return piece };
         let mut text = text.to_owned();
         for (uid, _) in rare.pods.iter().filter(|(_, until)| self.now < **until) {
-            text = garbled(text, uid);
+            text = without_creation(text, uid);
         }
         for (name, _) in rare.modes.iter().filter(|(_, until)| self.now < **until) {
             text = with_unknown_mode(text, name);
@@ -258,13 +247,14 @@ pub(super) fn mark(part: Part, replica: usize) -> String {
     format!("{part:?} of replica-{replica}")
 }
 
-/// Makes the status of the pod of this UID, or its spec, a number. They come after the UID.
-fn garbled(text: String, uid: &str) -> String {
-    let field = if uid.ends_with(|last: char| last.is_ascii_digit()) { "\"status\":{" } else { "\"spec\":{" };
-    let Some(at) = text.find(&format!("\"uid\":\"{uid}\"")) else { return text };
-    let Some(begin) = text[at..].find(field).map(|begin| at + begin) else { return text };
-    let (name, end) = (&field[..field.len() - 1], begin + field.len());
-    format!("{}{name}7,\"garbled\":{{{}", &text[..begin], &text[end..])
+/// Takes the time of its creation from the object of this UID. It comes before the UID.
+fn without_creation(text: String, uid: &str) -> String {
+    const FIELD: &str = "\"creationTimestamp\":";
+    let mark = format!("\"uid\":\"{uid}\"");
+    let Some(at) = text.find(&mark) else { return text };
+    let Some(begin) = text[..at].rfind(FIELD).map(|begin| begin + FIELD.len()) else { return text };
+    let Some(length) = text[begin..].find(',') else { return text };
+    format!("{}null{}", &text[..begin], &text[begin + length..])
 }
 
 /// Replaces the completion mode of the Job of this name.
@@ -282,16 +272,11 @@ mod tests {
 
     #[test]
     fn one_object_of_several_becomes_unreadable() {
-        let pod =
-            |uid: &str| json!({"metadata": {"uid": uid}, "spec": {"a": 1}, "status": {"phase": "Failed"}});
-        let list = json!({"items": [pod("1"), pod("b"), pod("3")]}).to_string();
-        for (uid, number, field) in [("b", 1, "spec"), ("3", 2, "status")] {
-            let shown: Value = serde_json::from_str(&garbled(list.clone(), uid)).unwrap_or_default();
-            let items: Vec<Value> = shown["items"].as_array().cloned().unwrap_or_default();
-            let are_garbled = items.iter().map(|pod| pod["spec"] == 7 || pod["status"] == 7);
-            assert_eq!(are_garbled.collect::<Vec<_>>(), [0, 1, 2].map(|other| other == number));
-            assert_eq!(items[number][field], 7);
-        }
+        let pod = |uid: &str| json!({"metadata": {"creationTimestamp": "t", "name": uid, "uid": uid}});
+        let list = json!({"items": [pod("a"), pod("b")]}).to_string();
+        let shown: Value = serde_json::from_str(&without_creation(list, "b")).unwrap_or_default();
+        let times = [0, 1].map(|number| shown["items"][number]["metadata"]["creationTimestamp"].clone());
+        assert_eq!(times, [json!("t"), Value::Null]);
         let job = |name: &str| json!({"metadata": {"name": name}, "spec": {"completionMode": "Indexed"}});
         let list = json!({"items": [job("a"), job("b")]}).to_string();
         let shown: Value = serde_json::from_str(&with_unknown_mode(list, "b")).unwrap_or_default();

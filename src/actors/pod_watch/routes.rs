@@ -13,7 +13,7 @@ use crate::actors::job_index::JobIndex;
 use crate::actors::pod_places::PodPlaces;
 use crate::actors::subscription::SubscriptionId;
 use crate::cluster::watch::{Change, Step};
-use crate::cluster::wire::ObservedPod;
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::tidying::give_back;
 use crate::job::uid::UidMap;
@@ -241,8 +241,7 @@ impl Routes {
                 self.reached(id, version, now);
                 self.pod_changed(id, version, false, pod, |shard, pod| deliver(shard, Change::Deleted(pod)));
             }
-            // A pod can be read as far as its metadata goes.
-            Step::Change(Change::Unreadable(_)) => {}
+            Step::Change(Change::Unreadable(pod)) => self.unreadable(id, pod, deliver),
         }
         false
     }
@@ -283,6 +282,31 @@ impl Routes {
         if let Some((last, others)) = told.split_last() {
             others.iter().for_each(|shard| tell(*shard, pod.clone()));
             tell(*last, pod);
+        }
+    }
+
+    /// An unreadable pod matters to its Job, or without one to the shard in its label. A Job with a
+    /// selector of its own may have left it behind with our finalizer. When it leaves, all other shards
+    /// that were shown it before get that change.
+    fn unreadable(&mut self, id: StreamId, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
+        let of_label = pod.shard.as_deref().and_then(|label| self.places.0.shard_numbered(label));
+        let shard = pod.job.as_ref().map(|job| self.places.of_job(job)).or(of_label);
+        let shard = shard.filter(|shard| self.routes.contains_key(shard));
+        if let Some(shard) = shard.filter(|_| !pod.has_left) {
+            let known = self.unusual.entry(pod.uid.clone()).or_default();
+            known.extend((!known.contains(&shard)).then_some(shard));
+        }
+        let before = if pod.has_left { self.unusual.remove(&pod.uid) } else { None };
+        let (told, others): (Vec<ShardId>, Vec<ShardId>) =
+            before.into_iter().flatten().partition(|other| self.shows(id, *other, pod.version));
+        if !others.is_empty() {
+            self.unusual.insert(pod.uid.clone(), others);
+        }
+        for other in told.into_iter().filter(|other| Some(*other) != shard) {
+            deliver(other, Change::Unreadable(pod.clone()));
+        }
+        if let Some(shard) = shard {
+            deliver(shard, Change::Unreadable(pod));
         }
     }
 

@@ -15,7 +15,7 @@ use super::*;
 use crate::actors::job_index::Owner;
 use crate::actors::test_api::run;
 use crate::cluster::watch::{Change, Step};
-use crate::cluster::wire::Decoder as _;
+use crate::cluster::wire::{Decoder as _, Unreadable};
 use crate::job::job_id::JobId;
 use crate::job::names::EXTERNAL_FINALIZER;
 
@@ -319,6 +319,18 @@ fn a_pod_that_concerns_nobody_is_shown_to_nobody() {
     assert_eq!(told(&mut routes, Change::Applied(foreign.clone())), [0_u32; 0]);
     told(&mut routes, Change::Applied(readable(0, None, 7)));
     assert_eq!(told(&mut routes, Change::Applied(foreign)), [0], "it has lost our finalizer");
+}
+
+/// Its Job is of another shard than its label, and both get the change.
+#[test]
+fn a_pod_that_cannot_be_read_when_it_is_deleted_is_forgotten_by_all_that_were_shown_it() {
+    let mut routes = listed(0);
+    assert_eq!(told(&mut routes, Change::Applied(readable(0, Some(1), 6))), [0, 1]);
+    let left = api::pod("p", 0, Some(1), 7);
+    let left = Unreadable::in_list(left.to_string().as_bytes(), &std::fmt::Error).unwrap();
+    assert_eq!(told(&mut routes, Change::Unreadable(left.clone())), [0]);
+    assert_eq!(told(&mut routes, Change::Unreadable(Unreadable { has_left: true, ..left })), [0, 1]);
+    assert_eq!(told(&mut routes, Change::Applied(readable(0, Some(2), 8))), [0, 2], "nobody else knows it");
 }
 
 /// Pods come, go and change their shards, and so do shards; watches break, and versions expire.

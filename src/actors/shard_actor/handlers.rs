@@ -98,7 +98,7 @@ impl Handler<Pods> for ShardActor {
                     self.still_listed(&pod.pod.uid);
                 }
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
-                Change::Unreadable(_) => {}
+                Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
                 Change::Synced { version } if kind == Kind::Unlabelled => {

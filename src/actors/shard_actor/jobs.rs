@@ -76,6 +76,7 @@ impl ShardActor {
         }
         let waiting = self.orphan_pods.waiting_for(&id, &self.cx.job_index);
         waiting.into_iter().for_each(|pod| self.route_pod(pod, ctx));
+        self.job_known(&id, ctx);
         if self.is_newer_than_pods(&id) {
             self.show_again(&id, ctx);
         } else {

@@ -13,7 +13,7 @@ use super::ShardActor;
 use super::searches::Searches;
 use crate::actors::watch_feed::list_namespace_metadata;
 use crate::cluster::reads::PodList;
-use crate::cluster::wire::ObservedPod;
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::uid::UidSet;
 
@@ -103,6 +103,8 @@ impl Handler<Remaining> for ShardActor {
                 self.read_live(pod, &job, ctx);
             }
         }
+        let is_of_job = |pod: &&Unreadable| pod.job.as_ref() == Some(&job);
+        found.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.awaits_list(false);
         }

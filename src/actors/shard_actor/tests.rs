@@ -35,6 +35,7 @@ use crate::actors::test_api::{
 };
 use crate::cluster::boot_clock::AwakeClock;
 use crate::cluster::watch::Change;
+use crate::cluster::wire::Unreadable;
 use crate::job::names::BUILT_IN_CONTROLLER;
 use actix::Handler;
 
@@ -132,7 +133,10 @@ impl Shard {
 }
 
 fn change(pod: &Value) -> Change<Box<ObservedPod>> {
-    Change::Listed(observed_pod(pod))
+    match unreadable(pod) {
+        Some(unreadable) => Change::Unreadable(unreadable),
+        None => Change::Listed(observed_pod(pod)),
+    }
 }
 
 fn synced(version: u64) -> Change<Box<ObservedPod>> {
@@ -143,9 +147,14 @@ fn applied(pod: &Value) -> Change<Box<ObservedPod>> {
     Change::Applied(observed_pod(pod))
 }
 
+fn unreadable(pod: &Value) -> Option<Unreadable> {
+    let created = pod["metadata"]["creationTimestamp"].is_null();
+    created.then(|| Unreadable::in_list(pod.to_string().as_bytes(), &std::fmt::Error).unwrap())
+}
+
 /// The pod, so that it cannot be read.
 fn broken(mut pod: Value) -> Value {
-    pod["status"] = json!({"phase": 7});
+    pod["metadata"]["creationTimestamp"] = Value::Null;
     pod
 }
 
@@ -204,63 +213,39 @@ fn a_job_without_unknown_pods_creates_one() {
     });
 }
 
-/// Its end is counted once it can be read. It is in the list of the shard, before its Job is known or later, or the watch
-/// shows it as readable first.
+/// In the list of the shard before the Job is known or later, and in a live list.
 #[test]
-fn a_pod_that_cannot_be_read_keeps_its_place_wherever_it_is_found() {
-    for place in ["list", "list, before its Job", "watch"] {
-        for ends in [true, false] {
-            run(async move {
-                let api = TestApi::new(|method, uri| match method {
-                    "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
-                    "GET" if is_live(uri) => list(200, &[]),
-                    _ => None,
-                });
-                let readable = |version, phase| at(version, phase, labelled(pod("p", "j")));
-                let (known, hidden) = (job("j", up_to_date(0)), broken(readable(110, "")));
-                let (jobs, pods) = match place {
-                    "list, before its Job" => (vec![], vec![hidden.clone()]),
-                    "list" => (vec![known.clone()], vec![hidden.clone()]),
-                    _ => (vec![known.clone()], vec![readable(90, "Running")]),
-                };
-                let shard = Shard::start(&api, &jobs, pods).await;
-                shard.job(&known).await;
-                shard.watched(vec![applied(&hidden)]).await;
-                sleep(60 * SOON).await;
-                assert_eq!((api.count(CREATION), api.count(COUNTS)), (0, 0), "{place}: {:?}", api.sent());
-                assert_eq!(api.count(&["PATCH", "/pods/p"]), 0, "{place}: {:?}", api.sent());
-                assert!(api.count(&["UnreadablePod"]) > 0, "{place}");
-                match ends {
-                    true => shard.watched(vec![applied(&readable(120, "Succeeded"))]).await,
-                    false => {
-                        let mut gone = broken(readable(120, ""));
-                        gone["metadata"]["finalizers"] = json!([]);
-                        shard.watched(vec![Change::Deleted(observed_pod(&gone))]).await;
-                    }
+fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
+    for place in ["list", "list, before its Job", "live list"] {
+        run(async {
+            let (gone, is_gone) = switch();
+            let api = TestApi::new(move |method, uri| match is_gone.load(Ordering::Relaxed) {
+                _ if uri.contains("/events") => Some((201, json!({}))),
+                0 if of_pod(method, uri, "p") => Some((200, broken(pod("p", "j")))),
+                _ if of_pod(method, uri, "p") => refusal(404),
+                0 if uri.contains("controller-uid") && !uri.contains("watch") => {
+                    list(200, &[broken(pod("p", "j"))])
                 }
-                sleep(60 * SOON).await;
-                assert_eq!(api.count(COUNTS), usize::from(ends), "{place}: {:?}", api.sent());
-                assert_eq!(api.count(CREATION) > 0, !ends, "{place}: {:?}", api.sent());
+                _ if uri.contains("controller-uid") && !uri.contains("watch") => list(300, &[]),
+                _ if method == "GET" && uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                _ => None,
             });
-        }
+            let known = job("j", json!({"active": u32::from(place == "live list")}));
+            let (jobs, pods) = match place {
+                "list, before its Job" => (vec![], vec![broken(labelled(pod("p", "j")))]),
+                "list" => (vec![known.clone()], vec![broken(pod("p", "j"))]),
+                _ => (vec![known.clone()], vec![]),
+            };
+            let shard = Shard::start(&api, &jobs, pods).await;
+            shard.job(&known).await;
+            sleep(60 * SOON).await;
+            assert_eq!(api.count(CREATION), 0, "{place}");
+            gone.store(1, Ordering::Relaxed);
+            sleep(400 * SOON).await;
+            assert!(api.count(CREATION) > 0, "{place}: it does not exist any more");
+            assert_eq!(api.count(&["UnreadablePod"]), 1, "{place}");
+        });
     }
-}
-
-/// Neither its own, nor another one of its namespace.
-#[test]
-fn a_pod_that_cannot_be_read_holds_up_no_pod_beside_it() {
-    run(async {
-        let api = TestApi::new(|_, _| None);
-        let mut two = job("j", json!({}));
-        two["spec"]["parallelism"] = 2.into();
-        two["spec"]["completions"] = 9.into();
-        let jobs = [two, job("k", json!({}))];
-        let _shard = Shard::start(&api, &jobs, vec![broken(labelled(pod("p", "j")))]).await;
-        sleep(SOON).await;
-        for name in [r#""name":"j""#, r#""name":"k""#] {
-            assert_eq!(api.count(&[CREATION[0], name]), 1, "{name}: {:?}", api.sent());
-        }
-    });
 }
 
 #[test]
@@ -282,6 +267,21 @@ fn a_live_list_that_is_older_than_the_shards_own_does_not_count() {
         assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "60 is older than 100");
         sleep(4 * SOON).await;
         assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (2, 1), "100 is not");
+    });
+}
+
+#[test]
+fn reads_of_pods_that_cannot_be_read_are_paced() {
+    run(async {
+        let api = TestApi::new(|method, uri| match uri.split("/pods/").nth(1) {
+            Some(name) if method == "GET" => Some((200, broken(pod(name, "j")))),
+            _ => (method == "GET" && uri.contains("/jobs/j")).then(|| (200, job("j", json!({})))),
+        });
+        let pods = (0..2_000).map(|number| broken(labelled(pod(&format!("p-{number}"), "j")))).collect();
+        let _shard = Shard::start(&api, &[job("j", json!({}))], pods).await;
+        sleep(Duration::from_secs(60)).await;
+        let reads = api.count(&["GET /api/v1/namespaces/n/pods/p-"]);
+        assert!((8 * 50..=8 * 60).contains(&reads), "{reads} reads in a minute of one namespace");
     });
 }
 
@@ -410,29 +410,43 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
 /// Otherwise its pods would keep their finalizers forever, and its namespace would stay.
 #[test]
 fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
-    for leaves in ["gone", "gone before", "deleted"] {
+    for leaves in ["gone", "gone before", "gone, and the pod is not released", "deleted"] {
         run(async move {
+            let mut ended = labelled(pod("a", "j"));
+            ended["status"] = json!({"phase": "Succeeded"});
             let mut deleted = job("j", json!({}));
             deleted["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
             deleted["metadata"]["resourceVersion"] = "20".into();
+            let (left, has_left) = switch();
+            let found = deleted.clone();
             let api = TestApi::new(move |method, uri| match method {
-                "GET" if uri.contains("/jobs/j") => refusal(404),
+                "GET" if uri.contains("/pods/p") => Some((200, broken(pod("p", "j")))),
+                "GET" if uri.contains("/jobs/j") => match has_left.load(Ordering::Relaxed) {
+                    0 => Some((200, job("j", json!({})))),
+                    _ if leaves == "deleted" => Some((200, found.clone())),
+                    _ => refusal(404),
+                },
+                "PATCH" if uri.contains("/pods/p") && leaves.ends_with("released") => refusal(403),
                 "PATCH" => Some((200, json!({"metadata": {"resourceVersion": "30"}}))),
                 _ => None,
             });
             let jobs = if leaves == "gone before" { vec![] } else { vec![job("j", json!({}))] };
-            let untracks = ["PATCH", "/pods/p", "deleteFromPrimitiveList"];
-            let shard = Shard::start(&api, &jobs, vec![broken(labelled(pod("p", "j")))]).await;
-            if leaves != "gone before" {
-                sleep(4 * SOON).await;
-                assert_eq!(api.count(&untracks), 0, "{leaves}");
-            }
+            left.store(u64::from(jobs.is_empty()), Ordering::Relaxed);
+            let pods = vec![ended, broken(labelled(pod("p", "j")))];
+            let shard = Shard::start(&api, &jobs, pods).await;
+            sleep(4 * SOON).await;
+            let known = usize::from(!jobs.is_empty());
+            assert_eq!(api.count(&["PATCH", "/pods/a"]), 1 - known, "{leaves}: it is held back");
+            left.store(1, Ordering::Relaxed);
             match leaves {
                 "deleted" => shard.job(&deleted).await,
                 _ => shard.0.send(JobVanished("j".into())).await.unwrap(),
             }
-            sleep(20 * SOON).await;
-            assert!(api.count(&untracks) >= 1, "{leaves}: {:?}", api.sent());
+            sleep(400 * SOON).await;
+            let untracks = ["PATCH", "/pods/p", "deleteFromPrimitiveList"];
+            assert!(api.count(&untracks) >= 1, "{leaves}");
+            let goes_on = if leaves == "deleted" { "/jobs/j/status" } else { "/pods/a" };
+            assert!(api.count(&["PATCH", goes_on]) >= 1, "{leaves}");
         });
     }
 }

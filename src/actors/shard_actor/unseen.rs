@@ -1,4 +1,4 @@
-//! Pods that exist, but that the watch of their shard does not show: they are read live.
+//! Pods that exist, but that the watch of their shard does not show in a readable form: they are read live.
 //! No Job is planned for while there is a pod of it that it has never known (invariant 9: known before
 //! planned).
 
@@ -14,7 +14,10 @@ pub(super) use self::pods::UnseenPods;
 use super::ShardActor;
 use super::jobs::JobEntry;
 use crate::actors::job_input::{JobInput, ListOrigin};
-use crate::cluster::wire::ObservedPod;
+use crate::actors::release_with_job::ReleaseWithJob;
+use crate::cluster::events::{Event, EventType};
+use crate::cluster::reads::ReadError;
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::job_id::JobId;
 use crate::job::plan::Wait;
 use crate::job::pod::Phase;
@@ -57,7 +60,7 @@ impl ShardActor {
             self.no_longer_unseen(&uid);
             if !self.pod_feed.is_draining() {
                 let task = self.read_until_shown(of, &job, false, ctx);
-                self.hide((uid, version), &job, task);
+                self.hide((uid, version), &job, None, task);
             }
         } else if self.unseen.is_known_now(&uid) && !self.unseen.hold_back(&job) {
             self.no_longer_held_back(&job);
@@ -86,7 +89,7 @@ impl ShardActor {
     pub(super) fn read_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let of = (pod.namespace.clone(), pod.pod.name.clone(), pod.pod.uid.clone());
         let task = self.read_until_shown(of, job, true, ctx);
-        self.hide((pod.pod.uid.clone(), pod.pod.version), job, task);
+        self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
     }
 
     /// Reassigns an unseen pod to `job`. The old Job stops waiting for it, and gets PodGone when the watch
@@ -102,15 +105,66 @@ impl ShardActor {
         self.no_longer_unseen(pod);
     }
 
-    /// Records a pod that the watch does not show.
-    fn hide(&mut self, (pod, version): (Uid, u64), job: &JobId, task: AbortOnDropHandle<()>) {
+    /// Records a pod that the watch does not show in a readable form.
+    fn hide(
+        &mut self,
+        (pod, version): (Uid, u64),
+        job: &JobId,
+        unreadable: Option<Unreadable>,
+        task: AbortOnDropHandle<()>,
+    ) {
         self.pass_on(&pod, job);
         let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
         let known = is_gone || self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), version, known, _task: task });
+        self.unseen.insert(pod, Unseen { job: job.clone(), version, known, unreadable, _task: task });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
+    }
+
+    /// Records a pod that cannot be read. Until a live read shows that it is gone, its Job keeps its
+    /// knowledge of the pod. If it had none, it decides nothing, unless it leaves. The Job itself may become
+    /// known later. A watch shows that a pod has left also if it has lost its label only.
+    pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
+        if pod.has_left {
+            self.orphan_pods.forget(&pod.uid);
+        }
+        let Some(job) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
+        let is_ours = || self.places.of_job(job) == self.owned.id;
+        if pod.has_left && !is_ours() {
+            self.no_longer_ours(&pod.uid);
+            return self.no_longer_unseen(&pod.uid);
+        }
+        self.pod_feed.mark(job, &pod.uid);
+        let is_held = self.unseen.holds(&pod.uid, job, pod.version);
+        let is_its = self.unseen.job_of(&pod.uid) == Some(job);
+        if !is_held || (is_its && !self.unseen.is_unreadable(&pod.uid)) {
+            let of = (pod.namespace.clone(), (&*pod.name).into(), pod.uid.clone());
+            let task = self.read_until_shown(of, job, false, ctx);
+            self.hide((pod.uid.clone(), pod.version), job, Some(pod.clone()), task);
+        }
+        if self.jobs.contains_key(job) && self.unseen.reported.insert(pod.uid.clone()) {
+            self.warn(
+                job.clone(),
+                "UnreadablePod",
+                format!("Pod {} cannot be read: {}", pod.name, pod.error),
+            );
+        }
+    }
+
+    /// Records an unreadable pod that names no Job. A Job may have left it behind with our finalizer: it is
+    /// released, or adopted, once it can be read.
+    fn nameless_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
+        if self.unseen.nameless.contains_key(&pod.uid) || self.pod_feed.is_draining() {
+            return;
+        }
+        let (cx, shard, pod) = (self.cx.clone(), ctx.address(), pod.clone());
+        let uid = pod.uid.clone();
+        let task = self.owned.unit.spawn("a reading of a pod", async move {
+            let found = cx.until_readable(&pod).await;
+            shard.do_send(Shown { pod: pod.uid, found });
+        });
+        self.unseen.nameless.insert(uid, AbortOnDropHandle::new(task));
     }
 
     /// A pod is gone, and the watch may not have shown it.
@@ -141,7 +195,27 @@ impl ShardActor {
         self.pod_owners.job_of(pod).or_else(|| self.unseen.job_of(pod)).cloned()
     }
 
-    /// Reads a pod of a Job again and again until it is gone, for the first time `at_once` or after a pause.
+    fn warn(&self, about: JobId, reason: &'static str, message: String) {
+        self.cx.recorder.record(Event {
+            about,
+            kind: EventType::Warning,
+            reason: reason.into(),
+            message: message.into(),
+            at: self.cx.clock.now(),
+            must: false,
+        });
+    }
+
+    /// Records that a Job is known: unreadable pods of it were found before.
+    pub(super) fn job_known(&mut self, job: &JobId, ctx: &Context<Self>) {
+        if self.unseen.hold_back(job) {
+            self.show_wait(job, Some(&Wait::PodsUnknown));
+            self.unseen.unreadable_of(job).iter().for_each(|pod| self.pod_unreadable(pod, ctx));
+        }
+    }
+
+    /// Reads a pod of a Job again and again until it is gone, for the first time `at_once` or after a pause. A pod that its Job
+    /// leaves behind counts as one that does not exist.
     fn read_until_shown(
         &self,
         (namespace, name, pod): (Arc<str>, Box<str>, Uid),
@@ -149,15 +223,20 @@ impl ShardActor {
         at_once: bool,
         ctx: &Context<Self>,
     ) -> AbortOnDropHandle<()> {
-        let (cx, shard) = (self.cx.for_job(job), ctx.address());
+        let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
+        let release = ReleaseWithJob { cx: cx.for_job(job), fence, namespace, name, pod, job: job.clone() };
         AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
-            let read = || cx.reads.find_pod(&namespace, &name, &pod);
+            let ReleaseWithJob { cx, namespace, name, pod, .. } = &release;
+            let read = async || match cx.reads.find_pod(namespace, name, pod).await {
+                Err(ReadError::Unreadable(_)) if release.if_job_leaves().await => Ok(None),
+                read => read,
+            };
             let mut pauses = cx.api_backoff();
             let mut found = if at_once { Box::pin(read()).await.ok() } else { None };
             loop {
                 let shown = match found.take() {
                     Some(shown) => shown,
-                    None => Box::pin(cx.rereads.until_readable(&namespace, cx.api_backoff(), read)).await,
+                    None => Box::pin(cx.rereads.until_readable(namespace, cx.api_backoff(), &read)).await,
                 };
                 let is_gone = shown.is_none();
                 shard.do_send(Shown { pod: pod.clone(), found: shown });
@@ -191,6 +270,7 @@ impl ShardActor {
 
     /// The pod is shown, or gone: its Job may have waited for that.
     pub(super) fn no_longer_unseen(&mut self, pod: &Uid) {
+        self.unseen.nameless.remove(pod);
         let Some((job, known)) = self.unseen.remove(pod) else { return };
         if !known && !self.unseen.hold_back(&job) {
             self.no_longer_held_back(&job);
@@ -244,7 +324,8 @@ impl Handler<Shown> for ShardActor {
 
     fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
         // The watch may have shown it meanwhile, and even its end.
-        if !self.unseen.contains(&pod) || self.pod_feed.is_draining() {
+        let is_awaited = self.unseen.nameless.remove(&pod).is_some() || self.unseen.contains(&pod);
+        if !is_awaited || self.pod_feed.is_draining() {
             return;
         }
         match found {

@@ -35,6 +35,11 @@ impl Scope {
         !matches!(self, Self::Job { job, .. } if job != name)
     }
 
+    /// Whether a pod is meant that cannot be read, nor its Job.
+    fn has_unreadable(&self, pod: &Unreadable) -> bool {
+        !matches!(self, Self::Job { .. }) || pod.job.as_ref().is_some_and(|job| self.has_job(job.name()))
+    }
+
     /// Whether a pod is meant that has no Job any more.
     fn has_orphan(&self, pod: &ObservedPod) -> bool {
         let controller = pod.job().map(|job| &**job.name());
@@ -69,7 +74,7 @@ pub(super) struct Found {
     /// Jobs of the controller that have something left to release or to count.
     pub(super) jobs: Vec<JobWithPods>,
     pub(super) orphans: Vec<Orphan>,
-    /// Objects that cannot be read. They stay as they are, and so does a Job with such a pod: it would be counted wrongly.
+    /// Objects that cannot be read, and so stay as they are. A Job with such a pod does, too: it would be counted wrongly.
     pub(super) problems: Vec<String>,
 }
 
@@ -79,6 +84,7 @@ struct Listed {
     jobs: Vec<Arc<ObservedJob>>,
     unreadable_jobs: Vec<Unreadable>,
     pods: UidMap<Box<ObservedPod>>,
+    unreadable_pods: UidMap<Unreadable>,
 }
 
 /// Finds what is to be released.
@@ -95,15 +101,16 @@ pub(super) async fn find(
     // Pods of Jobs, and pods that were taken from their Job.
     for label in [JOB_NAME_LABEL, SHARD_LABEL] {
         let selection = Selection { namespace: scope.namespace(), ..Selection::all(Resource::PODS) };
-        let pods = reads.list_pods(&decoder, &selection.labelled(label)).await?.pods;
+        let (pods, unreadable) = reads.list_selected(&decoder, &selection.labelled(label)).await?;
         listed.pods.extend(pods.into_iter().map(|pod| (pod.pod.uid.clone(), pod)));
+        listed.unreadable_pods.extend(unreadable.into_iter().map(|pod| (pod.uid.clone(), pod)));
     }
     Ok(sort_out(listed, scope, |job| controller.manages(job.managed_by.as_deref())))
 }
 
 /// Gives pods to their Jobs.
 fn sort_out(listed: Listed, scope: &Scope, is_ours: impl Fn(&ObservedJob) -> bool) -> Found {
-    let Listed { jobs, unreadable_jobs, pods } = listed;
+    let Listed { jobs, unreadable_jobs, pods, unreadable_pods } = listed;
     let mut found = Found::default();
     let mut of_jobs: JobMap<Vec<ObservedPod>> = jobs.iter().map(|job| (job.id(), Vec::new())).collect();
     for job in &unreadable_jobs {
@@ -120,29 +127,27 @@ fn sort_out(listed: Listed, scope: &Scope, is_ours: impl Fn(&ObservedJob) -> boo
             _ => {}
         }
     }
+    let ours: JobMap<bool> =
+        jobs.iter().map(|job| (job.id(), is_ours(job) && scope.has_job(&job.name))).collect();
+    for pod in unreadable_pods.into_values() {
+        let job = pod.job.as_ref();
+        if job.and_then(|job| ours.get(job)).copied().unwrap_or_else(|| scope.has_unreadable(&pod)) {
+            found.problems.push(format!("pod {}/{} cannot be read: {}", pod.namespace, pod.name, pod.error));
+            job.into_iter().for_each(|job| _ = of_jobs.remove(job));
+        }
+    }
     found.jobs = jobs
         .into_iter()
-        .filter(|job| is_ours(job) && scope.has_job(&job.name))
+        .filter(|job| ours.get(&job.id()) == Some(&true))
         .filter_map(|job| Some(JobWithPods { pods: of_jobs.remove(&job.id())?, job }))
         .filter(has_something_left)
         .collect();
-    found.jobs.retain(|JobWithPods { pods, .. }| {
-        let before = found.problems.len();
-        found.problems.extend(pods.iter().filter_map(problem));
-        found.problems.len() == before
-    });
     found.jobs.sort_by(|a, b| (&a.job.namespace, &a.job.name).cmp(&(&b.job.namespace, &b.job.name)));
     found
         .orphans
         .sort_by(|a, b| (&a.pod.namespace, &a.pod.pod.name).cmp(&(&b.pod.namespace, &b.pod.pod.name)));
     found.problems.sort();
     found
-}
-
-/// Why a pod cannot be counted, if it cannot be read.
-fn problem(ObservedPod { namespace, pod, unreadable, .. }: &ObservedPod) -> Option<String> {
-    let error = unreadable.as_ref()?;
-    Some(format!("pod {namespace}/{} cannot be read: {error}", pod.name))
 }
 
 /// Whether a pod has the finalizer, or a recorded one is not counted yet.
@@ -178,7 +183,7 @@ mod tests {
 
     async fn found(scope: &Scope) -> (Vec<String>, Vec<String>, Vec<String>) {
         let mut broken = pod("broken-pod", "half-broken");
-        broken["status"] = json!({"phase": 7});
+        broken["metadata"]["creationTimestamp"] = Value::Null;
         let jobs = json!([job("broken", json!({})), job("half-broken", json!(1)), job("sound", json!(1))]);
         let pods =
             json!(

@@ -13,11 +13,12 @@ use crate::cluster::wire::{ObservedPod, PodDecoder};
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The result of a list: its pods, of some of which only the metadata can be read, and its version.
+/// The result of a list: its objects, or those that cannot be read, and its version.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
     #[expect(clippy::vec_box, reason = "as the decoder makes them")]
     pods: Vec<Box<ObservedPod>>,
+    unreadable: Vec<Unreadable>,
     nameless: usize,
     version: u64,
 }
@@ -35,15 +36,12 @@ fn read<'a>(format: &'static str, pieces: impl IntoIterator<Item = &'a [u8]>) ->
         body.push(Bytes::copy_from_slice(piece));
         while let Some(pod) = body.next(&decoder)? {
             match pod {
-                Ok(mut pod) => {
-                    // Each format words the error in its own way.
-                    pod.unreadable.iter_mut().for_each(|error| *error = "".into());
-                    shown.pods.push(pod);
+                Ok(pod) => shown.pods.push(pod),
+                // Each format words the error in its own way.
+                Err(NotRead { object: Some(pod), .. }) => {
+                    shown.unreadable.push(Unreadable { error: "".into(), ..pod });
                 }
-                Err(NotRead { object, .. }) => {
-                    assert!(object.is_none());
-                    shown.nameless += 1;
-                }
+                Err(NotRead { object: None, .. }) => shown.nameless += 1,
             }
         }
     }
@@ -57,34 +55,36 @@ struct Sample {
     name: String,
     /// A label, which may look like JSON.
     label: String,
-    /// Whether its spec is one.
+    /// Whether it has all that a pod needs.
     is_whole: bool,
 }
 
 impl Sample {
     fn json(&self) -> Value {
-        let metadata = json!({
+        let mut metadata = json!({
             "name": self.name, "namespace": "n", "uid": self.name, "resourceVersion": "3",
-            "creationTimestamp": "1970-01-01T00:02:08Z",
             "labels": {"l": self.label}, "managedFields": [{"fieldsV1": {"f:x": {}}}],
         });
-        let spec = json!({"containers": [{"args": ["]}", "\\\"", self.label]}]});
-        json!({"metadata": metadata, "spec": if self.is_whole { spec } else { json!([spec]) }})
+        if self.is_whole {
+            metadata["creationTimestamp"] = "1970-01-01T00:02:08Z".into();
+        }
+        json!({"metadata": metadata, "spec": {"containers": [{"args": ["]}", "\\\"", self.label]}]}})
     }
 
     fn message(&self) -> Vec<u8> {
         let name = self.name.as_bytes();
-        let metadata = [
+        let mut metadata = [
             field(1, name),
             field(3, b"n"),
             field(5, name),
             field(6, b"3"),
-            field(8, b"\x08\x80\x01\x10\x00"),
             field(11, &[field(1, b"l"), field(2, self.label.as_bytes())].concat()),
         ]
         .concat();
-        let spec = if self.is_whole { field(2, b"") } else { vec![2 << 3, 7] };
-        [field(1, &metadata), spec, field(15, &[0xff; 200])].concat()
+        if self.is_whole {
+            metadata.extend(field(8, b"\x08\x80\x01\x10\x00"));
+        }
+        [field(1, &metadata), field(2, b""), field(15, &[0xff; 200])].concat()
     }
 }
 
@@ -137,8 +137,8 @@ proptest! {
         // The later part of the metadata counts.
         let (protobuf, _) = in_protobuf(&samples, [at[0].min(at[1]), at[0].max(at[1]) + usize::from(at[0] == at[1])]);
         let wanted = read(JSON, [json.as_bytes()]).unwrap();
-        let are_whole = wanted.pods.iter().map(|pod| pod.unreadable.is_none());
-        prop_assert!(are_whole.eq(samples.iter().map(|sample| sample.is_whole)));
+        prop_assert_eq!(wanted.pods.len() + wanted.unreadable.len(), samples.len());
+        prop_assert_eq!(wanted.unreadable.len(), samples.iter().filter(|sample| !sample.is_whole).count());
         prop_assert_eq!((wanted.version, wanted.nameless), (9, 0));
         prop_assert_eq!(&read(JSON, pieces(json.as_bytes(), &cuts)).unwrap(), &wanted);
         prop_assert_eq!(&read(JSON, json.as_bytes().chunks(1)).unwrap(), &wanted);

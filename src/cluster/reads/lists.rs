@@ -9,12 +9,12 @@ use http::{HeaderValue, Request, header};
 use tokio::time::Instant;
 
 use super::{ReadError, Reader, in_time};
-use crate::cluster::list::ListBody;
+use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::read_gate::{Length, ListTurn};
 use crate::cluster::resource::Resource;
 use crate::cluster::transport::refusal;
 use crate::cluster::watch::Selection;
-use crate::cluster::wire::{Decoder, NotRead, ObservedPod, PodDecoder, Unreadable};
+use crate::cluster::wire::{DecodeError, Decoder, ObservedPod, PodDecoder, Unreadable};
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
 /// `Accept` for lists of which only the metadata is wanted.
@@ -28,6 +28,8 @@ const UNREADABLE_BYTES: usize = 1 << 10;
 pub struct PodList {
     /// The pods.
     pub pods: Vec<Box<ObservedPod>>,
+    /// Pods that exist and cannot be read.
+    pub unreadable: Vec<Unreadable>,
     /// The version of the list: an object that it does not show was gone then.
     pub version: u64,
     _turn: ListTurn,
@@ -38,7 +40,7 @@ impl PodList {
     /// A list of these pods, with an uncontended turn.
     pub async fn of(version: u64, pods: Vec<Box<ObservedPod>>) -> Self {
         let gate = crate::cluster::read_gate::ReadGate::default();
-        Self { pods, version, _turn: gate.list_turn(Length::Long, None, None).await }
+        Self { pods, unreadable: vec![], version, _turn: gate.list_turn(Length::Long, None, None).await }
     }
 }
 
@@ -51,19 +53,19 @@ struct Listed<T> {
 }
 
 impl<T> Listed<T> {
-    /// The list, if all its objects were read: others would be taken for gone.
-    fn whole(mut self) -> Result<Self, ReadError> {
-        match self.not_read.pop() {
-            Some(not_read) => Err(not_read.error.into()),
-            None => Ok(self),
-        }
+    /// Objects that exist and cannot be read.
+    ///
+    /// # Errors
+    /// When one of them has no name that can be read.
+    fn unreadable(not_read: Vec<NotRead>) -> Result<Vec<Unreadable>, DecodeError> {
+        not_read.into_iter().map(|NotRead { object, error }| object.ok_or(error)).collect()
     }
 }
 
 impl Listed<Box<ObservedPod>> {
     fn into_pods(self) -> Result<PodList, ReadError> {
-        let Self { objects: pods, version, turn: _turn, .. } = self.whole()?;
-        Ok(PodList { pods, version, _turn })
+        let unreadable = Self::unreadable(self.not_read)?;
+        Ok(PodList { pods: self.objects, unreadable, version: self.version, _turn: self.turn })
     }
 }
 
@@ -81,8 +83,11 @@ impl Reader {
         keep: impl Fn(&D::Object, usize) -> bool,
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
-        match self.objects(decoder, &selection, D::ACCEPT, keep).await.and_then(Listed::whole) {
-            Ok(listed) => Ok(Some(listed.objects)),
+        match self.objects(decoder, &selection, D::ACCEPT, keep).await {
+            Ok(Listed { mut not_read, objects, .. }) => match not_read.pop() {
+                Some(not_read) => Err(not_read.error.into()),
+                None => Ok(Some(objects)),
+            },
             Err(ReadError::Refused(refusal)) if refusal.code == 404 => Ok(None),
             Err(error) => Err(error),
         }
@@ -97,10 +102,8 @@ impl Reader {
         decoder: &D,
         selection: &Selection,
     ) -> Result<(Vec<D::Object>, Vec<Unreadable>), ReadError> {
-        let Listed { objects, not_read, .. } =
-            self.objects(decoder, selection, D::ACCEPT, |_, _| true).await?;
-        let named = not_read.into_iter().map(|NotRead { object, error }| object.ok_or(error));
-        Ok((objects, named.collect::<Result<_, _>>()?))
+        let listed = self.objects(decoder, selection, D::ACCEPT, |_, _| true).await?;
+        Ok((listed.objects, Listed::<D::Object>::unreadable(listed.not_read)?))
     }
 
     /// All selected pods.

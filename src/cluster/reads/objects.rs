@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Uri, header};
 use super::{ReadError, Reader};
 use crate::cluster::joined_reads::JoinedReads;
 use crate::cluster::resource::Resource;
-use crate::cluster::wire::{DecodeError, Decoder, JSON, NotRead, read_json};
+use crate::cluster::wire::{Bare, DecodeError, Decoder, JSON, guarded};
 use crate::job::uid::Uid;
 
 /// The live reads of one kind of object. Clones are the same reads.
@@ -65,9 +65,13 @@ impl<D: Decoder<Object: Clone + Sync>> Kind<D> {
     }
 
     fn decode(&self, json: &[u8]) -> Found<D::Object> {
-        let (uid, object) = match read_json(&self.decoder, json) {
-            Ok(object) => (Some((self.uid)(&object).clone()), Ok(object)),
-            Err(NotRead { object, error }) => (object.map(|object| object.uid), Err(Arc::new(error))),
+        let object = self.decoder.decode(json).map_err(Arc::new);
+        let uid = match &object {
+            Ok(object) => Some((self.uid)(object).clone()),
+            Err(_) => guarded(|| Ok(serde_json::from_slice::<Bare<'_>>(json)?.metadata.uid))
+                .ok()
+                .flatten()
+                .map(|uid| Uid::from(&*uid)),
         };
         Found { uid, object }
     }

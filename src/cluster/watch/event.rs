@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
 use crate::cluster::wire::{
-    Bare, DecodeError, Decoder, NotRead, Refusal, Text, Unreadable, WireRefusal, read_json, version_number,
+    Bare, DecodeError, Decoder, Refusal, Text, Unreadable, WireRefusal, version_number,
 };
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
@@ -50,41 +50,6 @@ pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Objec
     let event = json.deserialize_map(EventVisitor(decoder))?;
     json.end()?;
     event
-}
-
-/// Reads a line again whose object could not be read, and the object apart from the line. Returns `None` if the line shows
-/// no object.
-pub fn read_apart<D: Decoder>(decoder: &D, line: &[u8]) -> Option<Result<Event<D::Object>, DecodeError>> {
-    let EventLine { kind, object } = serde_json::from_slice(line).ok()?;
-    Event::of_object(kind.as_bytes(), || read_json(decoder, object.get().as_bytes()))
-}
-
-/// A line of a watch, of which the object is not read.
-#[derive(Deserialize)]
-struct EventLine<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-impl<T> Event<T> {
-    /// The event of an object, or of one that cannot be read; `None` if an event of this type shows no object.
-    fn of_object(
-        kind: &[u8],
-        read: impl FnOnce() -> Result<T, NotRead>,
-    ) -> Option<Result<Self, DecodeError>> {
-        let shown: fn(T) -> Self = match kind {
-            b"ADDED" => |object| Self::Applied { kind: "ADDED", object },
-            b"MODIFIED" => |object| Self::Applied { kind: "MODIFIED", object },
-            b"DELETED" => Self::Deleted,
-            _ => return None,
-        };
-        Some(match read() {
-            Ok(object) => Ok(shown(object)),
-            Err(NotRead { object, error }) => object.map(Self::Unreadable).ok_or(error),
-        })
-    }
 }
 
 struct EventVisitor<'d, D>(&'d D);

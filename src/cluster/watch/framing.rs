@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::event::{Event, read_apart, read_event, read_frame};
+use super::event::{Event, read_event, read_frame};
 use super::frames::Frames;
 use super::lines::Lines;
 use crate::cluster::pieces::TooLong;
 use crate::cluster::wire::protobuf::is_in_protobuf;
-use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, guarded, read_message};
+use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable, guarded};
 
 /// Splits the body of a watch into events.
 pub(super) enum Framing<D: Decoder> {
@@ -44,11 +44,11 @@ impl<D: Decoder> Framing<D> {
         Ok(match self {
             Self::Json(lines) => lines.next()?.map(|line| {
                 guarded(|| read_event(decoder, &line))
-                    .or_else(|error| read_apart(decoder, &line).unwrap_or(Err(error)))
+                    .or_else(|error| Unreadable::in_line(&line, &error).map(Event::Unreadable).ok_or(error))
             }),
-            Self::Protobuf(frames, object) => frames
-                .next()?
-                .map(|frame| read_frame(&frame, |message| read_message(decoder, *object, message))),
+            Self::Protobuf(frames, object) => {
+                frames.next()?.map(|frame| read_frame(&frame, |bytes| guarded(|| object(decoder, bytes))))
+            }
         })
     }
 

@@ -12,9 +12,9 @@ use super::event::Event;
 use super::framing::{Framing, Read};
 use super::position::Position;
 use super::{BRIEF_SECONDS, BUFFER, Change, LARGE, SILENCE, Step, WATCH_SECONDS, Watcher};
-use crate::cluster::list::ListBody;
+use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::transport::{ByteStream, refusal, retry_after};
-use crate::cluster::wire::{DecodeError, Decoder, NotRead, Unreadable};
+use crate::cluster::wire::{DecodeError, Decoder, Unreadable};
 
 impl<D: Decoder> Watcher<D> {
     /// Lists if no version is known, then watches until the watch ends.
@@ -228,9 +228,6 @@ impl<D: Decoder> Watcher<D> {
     async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
         let is_large = match &change {
             Change::Listed(object) | Change::Applied(object) | Change::Deleted(object) => {
-                if !D::is_whole(object) {
-                    self.meter.count("UNREADABLE");
-                }
                 D::bytes(object) > LARGE
             }
             _ => false,

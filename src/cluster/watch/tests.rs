@@ -147,18 +147,15 @@ async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<Stri
     let script = Script::of(scenes);
     let mut changes = watched(&script);
     let mut seen = Vec::new();
-    let name = |seen: &ObservedPod| {
-        let doubt = if seen.unreadable.is_some() { "?" } else { "" };
-        format!("{}{doubt}", seen.pod.name)
-    };
     while let Ok(Some(change)) = timeout(Duration::from_secs(120), changes.next()).await {
         seen.push(match change {
             Change::Restarted => "restarted".to_owned(),
-            Change::Listed(object) => format!("listed {}", name(&object)),
+            Change::Listed(object) => format!("listed {}", object.pod.name),
             Change::Synced { version } => format!("synced {version}"),
-            Change::Applied(object) => format!("applied {}", name(&object)),
+            Change::Applied(object) => format!("applied {}", object.pod.name),
+            Change::Unreadable(object) if object.has_left => format!("unreadable {}, left", object.name),
             Change::Unreadable(object) => format!("unreadable {}", object.name),
-            Change::Deleted(object) => format!("deleted {}", name(&object)),
+            Change::Deleted(object) => format!("deleted {}", object.pod.name),
         });
     }
     let requests = script.requests.lock().unwrap().clone();
@@ -228,7 +225,7 @@ async fn no_more_than_one_large_object_waits_for_the_consumer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_read_is_told_of_and_the_others_are_read() {
+async fn an_object_that_cannot_be_read_is_told_of_and_the_others_are_read() {
     let odd = |name: &str, version: u64| {
         let mut odd = pod(name, version);
         odd["status"] = json!({"phase": {"nested": true}});
@@ -249,12 +246,12 @@ async fn a_pod_that_cannot_be_read_is_told_of_and_the_others_are_read() {
     .await;
     let told = [
         "restarted",
-        "listed a?",
+        "unreadable a",
         "listed b",
         "synced 5",
-        "applied c?",
+        "unreadable c",
         "applied c",
-        "deleted b?",
+        "unreadable b, left",
         "applied b",
     ];
     assert_eq!(seen, told);

@@ -2,9 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::meta::{Bare, Meta};
-use super::protobuf::{Malformed, Message as _};
-use super::unreadable::{NotRead, Unreadable};
+use super::protobuf::Malformed;
 use crate::job::short_text::short;
 
 /// Why a body could not be decoded. The message is short, although the JSON parser quotes texts of the body.
@@ -30,36 +28,6 @@ pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, DecodeError>) -> Resul
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DecodeError::Fault))
 }
 
-/// Reads an object with `whole`. If that fails, the decoder makes what it can of its metadata.
-fn read<'a, D: Decoder>(
-    decoder: &D,
-    whole: impl FnOnce() -> Result<D::Object, DecodeError>,
-    metadata: impl FnOnce() -> Option<Bare<'a>>,
-) -> Result<D::Object, NotRead> {
-    guarded(whole).or_else(|error| {
-        guarded(|| match metadata() {
-            Some(Bare { metadata }) => Ok(decoder.salvage(metadata, error)),
-            None => Err(error),
-        })
-        .unwrap_or_else(|error| Err(error.into()))
-    })
-}
-
-/// Reads an object in JSON.
-pub(crate) fn read_json<D: Decoder>(decoder: &D, json: &[u8]) -> Result<D::Object, NotRead> {
-    let whole = || decoder.observe(serde_json::from_slice(json)?);
-    read(decoder, whole, || serde_json::from_slice(json).ok())
-}
-
-/// Reads an object in protobuf, with this reader.
-pub(crate) fn read_message<D: Decoder>(
-    decoder: &D,
-    reader: FromProtobuf<D>,
-    message: &[u8],
-) -> Result<D::Object, NotRead> {
-    read(decoder, || reader(decoder, message), || Bare::read(message).ok())
-}
-
 /// `Accept` for kinds that are read in JSON only.
 pub(crate) const JSON: &str = "application/json";
 /// `Accept` as Kubernetes' own clients send it: API servers without protobuf for a resource answer in JSON.
@@ -81,14 +49,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// When the object lacks a field that every stored object has.
     fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
 
-    /// Makes an object of the metadata alone, since the rest cannot be read because of this error.
-    ///
-    /// # Errors
-    /// When that is not enough for an object of this kind.
-    fn salvage(&self, metadata: Meta<'_>, error: DecodeError) -> Result<Self::Object, NotRead> {
-        Err(NotRead { object: Unreadable::of(&metadata, &error), error })
-    }
-
     /// The reader for protobuf, for kinds where it is worth having one.
     const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
 
@@ -97,11 +57,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
 
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;
-
-    /// Whether more than the metadata of an object was read.
-    fn is_whole(_object: &Self::Object) -> bool {
-        true
-    }
 
     /// The approximate memory of an object, if the authors of objects choose how much that is.
     fn bytes(_object: &Self::Object) -> usize {
@@ -113,6 +68,6 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the bytes are not an object of this kind.
     fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
-        read_json(self, json).map_err(|not_read| not_read.error)
+        guarded(|| self.observe(serde_json::from_slice(json)?))
     }
 }

@@ -77,7 +77,7 @@ impl ControllerRef {
 /// `metadata` of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     #[serde(borrow)]
     pub(crate) name: Option<Text<'a>>,
     #[serde(borrow)]

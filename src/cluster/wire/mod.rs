@@ -27,7 +27,7 @@ mod uids;
 mod unreadable;
 
 pub use decode::{DecodeError, Decoder, FromProtobuf};
-pub(crate) use decode::{JSON, guarded, read_json, read_message};
+pub(crate) use decode::{JSON, guarded};
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::JobDecoder;
 pub use labels::Labels;
@@ -46,4 +46,4 @@ pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;
 pub use status_patch::status_patch;
 pub(crate) use text::Text;
-pub use unreadable::{NotRead, Unreadable};
+pub use unreadable::Unreadable;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use self::body::WirePod;
-use super::decode::{DecodeError, Decoder, FromProtobuf, read_message};
+use super::decode::{DecodeError, Decoder, FromProtobuf, guarded};
 use super::intern::{Interner, LastClaim};
 use super::labels::Labels;
-use super::meta::{ControllerRef, Meta};
+use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
-use super::unreadable::NotRead;
 use crate::job::job_id::JobId;
 use crate::job::lineage::Lineage;
 use crate::job::names::{
@@ -36,8 +35,6 @@ pub struct ObservedPod {
     pub controller: Option<ControllerRef>,
     /// How a pod ran that has ended and is not counted: of a failed one, and of others if the decoder is asked for that.
     pub run: Option<Box<PodRun>>,
-    /// Why only its metadata could be read ([`Phase::Unreadable`]).
-    pub unreadable: Option<Box<str>>,
 }
 
 impl ObservedPod {
@@ -100,33 +97,15 @@ impl PodDecoder {
     }
 }
 
-const READER: FromProtobuf<PodDecoder> = |decoder, message| decoder.observe(WirePod::read(message)?);
-
 impl Decoder for PodDecoder {
     type Wire<'a> = WirePod<'a>;
     type Object = Box<ObservedPod>;
 
-    const FROM_PROTOBUF: Option<FromProtobuf<Self>> = Some(READER);
-
-    fn salvage(&self, mut metadata: Meta<'_>, error: DecodeError) -> Result<Box<ObservedPod>, NotRead> {
-        // A pod that is being deleted counts as failed, and this one may have succeeded.
-        metadata.deletion_timestamp = None;
-        metadata.creation_timestamp.get_or_insert_default();
-        let seen = self.observe(WirePod { metadata, ..WirePod::default() });
-        let Ok(mut seen) = seen else { return Err(NotRead { error, object: None }) };
-        (seen.pod.phase, seen.pod.stalled) = (Phase::Unreadable, false);
-        let (namespace, name) = (&seen.namespace, &seen.pod.name);
-        tracing::warn!(%namespace, %name, %error, "a pod cannot be read");
-        seen.unreadable = Some(error.to_string().into());
-        Ok(seen)
-    }
+    const FROM_PROTOBUF: Option<FromProtobuf<Self>> =
+        Some(|decoder, bytes| decoder.observe(WirePod::read(bytes)?));
 
     fn version(seen: &Box<ObservedPod>) -> u64 {
         seen.pod.version
-    }
-
-    fn is_whole(seen: &Box<ObservedPod>) -> bool {
-        seen.unreadable.is_none()
     }
 
     fn bytes(seen: &Box<ObservedPod>) -> usize {
@@ -151,7 +130,6 @@ impl Decoder for PodDecoder {
                 .controller(&namespace, |namespace, name, uid| self.last_claim.get(namespace, name, uid)),
             namespace,
             labels: wire.metadata.labels.map(Labels::from).unwrap_or_default(),
-            unreadable: None,
         }))
     }
 }
@@ -162,7 +140,7 @@ impl PodDecoder {
     /// # Errors
     /// When the bytes are not such an object.
     pub(crate) fn decode_protobuf(&self, body: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
-        read_message(self, READER, protobuf::object(body)?).map_err(|not_read| not_read.error)
+        guarded(|| self.observe(WirePod::read(protobuf::object(body)?)?))
     }
 
     fn pod(&self, WirePod { metadata: meta, spec, status }: &WirePod<'_>) -> Result<Pod, DecodeError> {
@@ -185,7 +163,7 @@ impl PodDecoder {
             // This is when the grace period ends.
             _ if deleting => meta.deletion_timestamp,
             Phase::Running => status.node_unready_since(),
-            Phase::Pending | Phase::Unknown | Phase::Unreadable => None,
+            Phase::Pending | Phase::Unknown => None,
         };
         Ok(Pod {
             uid: meta.uid()?.into(),

@@ -59,8 +59,7 @@ impl Times {
         self.stalled.set(slot, since.filter(|_| entry.pod.stalled));
         self.running.set(slot, since.filter(|_| runs));
         let is_asked = entry.gone || entry.pod.forced || entry.flight != PendingRequest::None;
-        let may_be_asked = entry.pod.selected && !is_asked && entry.pod.phase != Phase::Unreadable;
-        let silent_since = entry.pod.silent_since().filter(|_| may_be_asked);
+        let silent_since = entry.pod.silent_since().filter(|_| entry.pod.selected && !is_asked);
         self.silent.set(slot, silent_since);
         if let Some(since) = since.filter(|_| runs && !self.rests) {
             self.first_run = Some(self.first_run.map_or(since, |first| first.min(since)));

@@ -79,8 +79,6 @@ pub(super) enum PodStage {
     Active { rank: Rank, ready: bool },
     /// The same, but its removal has been sent. Until that is answered, it runs as before.
     Going { ready: bool },
-    /// Perhaps active: it cannot be read. It is neither removed nor replaced.
-    Unreadable,
     /// Being deleted and not ended; its place may get another pod meanwhile.
     Terminating,
     /// Being deleted and not ended; its place stays occupied meanwhile.
@@ -265,7 +263,7 @@ impl Tags {
     pub(super) fn rank(&self) -> Option<Rank> {
         match self.stage {
             PodStage::Active { rank, .. } => Some(rank),
-            _ => None,
+            PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving | PodStage::Ended => None,
         }
     }
 
@@ -296,9 +294,9 @@ impl Tags {
         matches!(self.stage, PodStage::Going { .. } | PodStage::Terminating | PodStage::Leaving)
     }
 
-    /// Whether the pod is not active and has not ended, and its place may not get another pod meanwhile.
+    /// Whether the pod is being deleted or removed and has not ended, and its place may not get another pod meanwhile.
     pub(super) fn keeps_place(&self) -> bool {
-        matches!(self.stage, PodStage::Going { .. } | PodStage::Leaving | PodStage::Unreadable)
+        matches!(self.stage, PodStage::Going { .. } | PodStage::Leaving)
     }
 
     /// The failure, unless the pod is released or must not be counted.
@@ -371,8 +369,6 @@ fn stage(entry: &Entry, spec: &JobSpec) -> PodStage {
     // The object of a pod that is deleted by force says nothing more of its containers.
     if entry.pod.phase.is_final() || entry.pod.forced {
         PodStage::Ended
-    } else if entry.pod.phase == Phase::Unreadable {
-        PodStage::Unreadable
     } else if entry.pod.deleting {
         if spec.replace_only_failed || removes { PodStage::Leaving } else { PodStage::Terminating }
     } else if removes {
@@ -418,15 +414,12 @@ fn tracking(
     }
 }
 
-/// The step for a pod that has neither succeeded nor failed: none, unless the Job is ending. An unreadable pod may have succeeded.
+/// The step for a pod that has neither succeeded nor failed: none, unless the Job is ending.
 fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
     let out_of_range = spec.completion.indexes().is_some() && place.is_none();
     let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
     match ledger.termination {
         Termination::No => Tracking::Unfinished,
-        Termination::Failing | Termination::Succeeding if entry.pod.phase == Phase::Unreadable => {
-            Tracking::Unfinished
-        }
         Termination::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => {
             Tracking::Release
         }

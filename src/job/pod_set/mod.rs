@@ -38,7 +38,7 @@ use super::backoff::{Ended, History};
 use super::exponential::Exponential;
 use super::index_set::IndexSet;
 use super::options::{Needs, PodBackoff};
-use super::pod::{Outcome, Phase, Place, Pod};
+use super::pod::{Outcome, Place, Pod};
 use super::pod_failure_policy::decisive;
 use super::spec::{Job, JobSpec};
 use super::uid::{Uid, UidSet};
@@ -216,11 +216,9 @@ impl PodSet {
     /// Takes in a reading of a pod; true if it was new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         pod.forced &= self.needs.lost_nodes;
+        let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
-            // All its pods were shown to the Job, so it has dropped this one: it was counted.
-            let was_counted =
-                self.listed == Listed::Completely && pod.phase == Phase::Unreadable && !pod.tracked;
-            let is_late = source == Source::Answer || self.counted.is_newer_than(&pod) || was_counted;
+            let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
             if is_late {
                 return false;
             }
@@ -233,7 +231,7 @@ impl PodSet {
             pod.forget_lessons();
             pod.outcome = judged(&self.spec, pod.outcome);
             pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
-            let news = self.admit(pod, source);
+            let news = self.admit(pod, gone_for_good, source);
             self.bound_lessons();
             self.follow_attempt();
             return news;
@@ -241,10 +239,6 @@ impl PodSet {
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
         };
-        if pod.phase == Phase::Unreadable {
-            pod = entry.pod.unreadable_as(pod);
-        }
-        let gone_for_good = pod.is_done();
         // A pod that we remove has not failed.
         if let Some(lineages) = self.lineages.as_mut().filter(|_| entry.flight != PendingRequest::Forget) {
             lineages.learn(&pod, &self.spec, &self.given);
@@ -319,8 +313,7 @@ impl PodSet {
         }
     }
 
-    fn admit(&mut self, pod: Pod, source: Source) -> bool {
-        let gone_for_good = pod.is_done();
+    fn admit(&mut self, pod: Pod, gone_for_good: bool, source: Source) -> bool {
         if let Some(history) = &mut self.history {
             history.carry(pod.backoff());
         }

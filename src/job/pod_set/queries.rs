@@ -26,7 +26,7 @@ impl PodSet {
         let early = is(Mutant::ActiveUntilRemovalSent);
         let (going, going_ready) = if early { (0, 0) } else { (queues.going, queues.going_ready) };
         Gauges {
-            active: queues.active.len() + going + queues.unreadable,
+            active: queues.active.len() + going,
             ready: queues.ready + going_ready,
             terminating: queues.leaving - going,
         }
@@ -43,15 +43,9 @@ impl PodSet {
     }
 
     /// Number of pods that are not active but still occupy their place. If only failed pods are replaced,
-    /// these are all terminating pods; else those with an unanswered removal. Unreadable pods may be active.
+    /// these are all terminating pods; else those with an unanswered removal.
     pub fn leaving(&self) -> usize {
-        let leaving = if self.spec.replace_only_failed { self.queues.leaving } else { self.removals };
-        leaving + self.queues.unreadable
-    }
-
-    /// Number of pods that cannot be read.
-    pub fn unreadable(&self) -> usize {
-        self.queues.unreadable
+        if self.spec.replace_only_failed { self.queues.leaving } else { self.removals }
     }
 
     /// Whether a creation has not been answered, and the watch has not shown its pod.

@@ -32,9 +32,7 @@ pub(super) struct Queues {
     pub(super) of_attempt: SlotSet,
     /// Pods that are being deleted or removed and have not ended.
     pub(super) leaving: usize,
-    /// Pods that cannot be read.
-    pub(super) unreadable: usize,
-    /// Leaving and unreadable pods that keep their places meanwhile, by place.
+    /// Leaving pods that keep their places meanwhile, by place.
     pub(super) keep_place: Queue<u32>,
     /// Leaving pods whose removal is not answered, and the ready ones among these.
     pub(super) going: usize,
@@ -74,7 +72,6 @@ impl Queues {
             self.shift_occupant(step);
         }
         step.count(&mut self.leaving, Tags::is_leaving);
-        step.count(&mut self.unreadable, |tags| tags.stage == PodStage::Unreadable);
         step.shift(&mut self.keep_place, |tags| tags.keeps_place().then_some(tags.key()));
         step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
         step.count(&mut self.outdated, |tags| {

@@ -26,7 +26,6 @@ mod small_rules;
 mod starts;
 mod status_rules;
 mod timing;
-mod unreadable;
 mod values;
 mod verdicts;
 mod waiting_condition;

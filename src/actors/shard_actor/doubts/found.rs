@@ -138,6 +138,12 @@ impl ShardActor {
                 unshown.entry(job.clone()).or_default().push(uid.clone());
             }
         }
+        for pod in &list.unreadable {
+            if let Some(uids) = pod.job.as_ref().and_then(|job| found.get_mut(job)) {
+                uids.insert(pod.uid.clone());
+                self.pod_unreadable(pod, ctx);
+            }
+        }
         let mut must_relist = false;
         for (job, pods) in unshown {
             found.remove(&job);

@@ -92,14 +92,18 @@ fn pods_that_are_gone_though_they_were_not_being_deleted_are_not_kept() {
 #[test]
 fn a_pod_that_cannot_be_read_when_it_is_deleted_is_not_kept() {
     run(async {
-        let api = TestApi::new(|method, uri| match method {
+        let (gone, is_gone) = switch();
+        let api = TestApi::new(move |method, uri| match method {
             "GET" if uri.contains("/jobs/x") => Some((200, job("x", json!({})))),
+            "GET" if of_pod(method, uri, "p") && is_gone.load(Ordering::Relaxed) > 0 => refusal(404),
             _ => None,
         });
         let shard = Shard::start(&api, &[], vec![labelled(pod("p", "x"))]).await;
         sleep(SOON).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { waiting: 1, ..NONE });
-        shard.watched(vec![Change::Deleted(observed_pod(&broken(labelled(pod("p", "x")))))]).await;
+        gone.store(1, Ordering::Relaxed);
+        let left = unreadable(&broken(labelled(pod("p", "x")))).unwrap();
+        shard.watched(vec![Change::Unreadable(Unreadable { has_left: true, ..left })]).await;
         sleep(4 * SOON).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), NONE);
     });
@@ -190,8 +194,7 @@ fn a_finished_job_that_waits_for_a_pod_leaves_the_board_when_it_is_gone() {
     run(async {
         let api = TestApi::new(|_, _| None);
         let shard = Shard::start(&api, &[finished(10, None)], vec![]).await;
-        let left = at(110, "Running", labelled(pod("p", "f")));
-        shard.watched(vec![Change::Deleted(observed_pod(&left))]).await;
+        shard.watched(vec![change(&broken(labelled(pod("p", "f"))))]).await;
         assert_eq!(shard.held_jobs().await, HeldJobs { known: 1, waiting: 1, ..HeldJobs::default() });
         shard.vanished("f").await;
         assert_eq!(shard.held_jobs().await, HeldJobs::default());

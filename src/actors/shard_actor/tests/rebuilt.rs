@@ -29,13 +29,16 @@ async fn panic_at(panics: &AtomicU64, shard: &Shard) {
     }
 }
 
-/// The pod has lost its label and gets no other: before the panic, or while the Job is broken.
+/// The pod has lost its label and gets no other, or cannot be read any more: before the panic, or while the Job is broken.
 #[test]
 fn a_pod_that_is_not_seen_holds_its_job_back_although_the_actor_before_knew_it() {
-    for before in [true, false] {
+    for (lost, before) in [("label", true), ("label", false), ("form", true), ("form", false)] {
         run(async move {
             let running = labelled(at(110, "Running", pod("p", "j")));
-            let hidden = at(120, "Running", pod("p", "j"));
+            let hidden = match lost {
+                "label" => at(120, "Running", pod("p", "j")),
+                _ => broken(running.clone()),
+            };
             let (mended, is_mended) = switch();
             let (found, whole) = (hidden.clone(), at(140, "Running", running.clone()));
             let api = TestApi::new(move |method, uri| match is_mended.load(Ordering::Relaxed) {
@@ -53,19 +56,22 @@ fn a_pod_that_is_not_seen_holds_its_job_back_although_the_actor_before_knew_it()
             if !before {
                 panic_at(&panics, &shard).await;
             }
-            let hides = Change::Deleted(observed_pod(&at(120, "Running", running.clone())));
+            let hides = match unreadable(&hidden) {
+                Some(unreadable) => Change::Unreadable(unreadable),
+                None => Change::Deleted(observed_pod(&at(120, "Running", running.clone()))),
+            };
             shard.watched(vec![hides]).await;
             if before {
                 panic_at(&panics, &shard).await;
             }
             sleep(60 * SOON).await;
-            assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "{before}");
+            assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "{lost}, {before}");
             mended.store(1, Ordering::Relaxed);
             sleep(400 * SOON).await;
-            assert_eq!(api.count(CREATION), 0, "{before}: it is the one pod that the Job wants");
+            assert_eq!(api.count(CREATION), 0, "{lost}, {before}: it is the one pod that the Job wants");
             shard.watched(vec![applied(&at(200, "Succeeded", running.clone()))]).await;
             sleep(4 * SOON).await;
-            assert_eq!(api.count(COUNTS), 1, "{before}: the Job goes on");
+            assert_eq!(api.count(COUNTS), 1, "{lost}, {before}: the Job goes on");
         });
     }
 }

@@ -1,10 +1,11 @@
-//! The set of pods that exist, and that the watch of their shard does not show.
+//! The set of pods that exist, and that the watch of their shard does not show in a readable form.
 
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::cluster::wire::Unreadable;
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::tidying::give_back;
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
 #[derive(Debug, Default)]
@@ -12,6 +13,10 @@ pub(in super::super) struct UnseenPods {
     pub(super) pods: UidMap<Unseen>,
     /// How many pods of a Job it has never known; only Jobs that have some.
     unknown: JobMap<usize>,
+    /// Pods that cannot be read, each reported once.
+    pub(super) reported: UidSet,
+    /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
+    pub(super) nameless: UidMap<AbortOnDropHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -21,6 +26,8 @@ pub(super) struct Unseen {
     pub(super) version: u64,
     /// The Job has known it before, or is gone.
     pub(super) known: bool,
+    /// The metadata of an unreadable pod.
+    pub(super) unreadable: Option<Unreadable>,
     /// Reads it again and again, until the watch shows it.
     pub(super) _task: AbortOnDropHandle<()>,
 }
@@ -40,6 +47,11 @@ impl UnseenPods {
         self.pods.get(pod).is_some_and(|unseen| unseen.job == *job || unseen.version >= version)
     }
 
+    /// Whether a pod is known as one that cannot be read; one that is being labelled may turn out to be such a one.
+    pub(super) fn is_unreadable(&self, pod: &Uid) -> bool {
+        self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
+    }
+
     /// The number of pods that are not seen.
     #[cfg(test)]
     pub(in super::super) fn held(&self) -> usize {
@@ -57,6 +69,7 @@ impl UnseenPods {
 
     /// The pod is shown, or gone. Returns its Job, and whether the Job has known it before.
     pub(super) fn remove(&mut self, pod: &Uid) -> Option<(JobId, bool)> {
+        self.reported.remove(pod);
         let Unseen { job, known, .. } = self.pods.remove(pod)?;
         give_back(&mut self.pods);
         if !known {
@@ -78,6 +91,7 @@ impl UnseenPods {
     pub(super) fn is_known_now(&mut self, pod: &Uid) -> bool {
         let Some(unseen) = self.pods.get_mut(pod) else { return false };
         let (is_new, job) = (!std::mem::replace(&mut unseen.known, true), unseen.job.clone());
+        unseen.unreadable = None;
         if is_new {
             self.one_less_unknown(&job);
         }
@@ -107,6 +121,12 @@ impl UnseenPods {
         }
     }
 
+    /// The pods of a Job that cannot be read.
+    pub(super) fn unreadable_of(&self, job: &JobId) -> Vec<Unreadable> {
+        let of_job = self.pods.values().filter(|unseen| unseen.job == *job);
+        of_job.filter_map(|unseen| unseen.unreadable.clone()).collect()
+    }
+
     /// The pods that their Jobs know, as (pod, Job).
     pub(in super::super) fn known(&self) -> impl Iterator<Item = (&Uid, &JobId)> {
         self.pods.iter().filter(|(_, unseen)| unseen.known).map(|(pod, unseen)| (pod, &unseen.job))
@@ -123,7 +143,7 @@ mod tests {
         let mut unseen = UnseenPods::default();
         let unseen_of = |job: &JobId, known| {
             let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
-            Unseen { job: job.clone(), version: 1, known, _task: task }
+            Unseen { job: job.clone(), version: 1, known, unreadable: None, _task: task }
         };
         for (pod, job, known) in [("1", &a, false), ("2", &a, false), ("3", &a, true), ("4", &b, true)] {
             unseen.insert(pod.into(), unseen_of(job, known));

@@ -2,23 +2,30 @@
 
 use super::Event;
 use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
-use crate::cluster::wire::{Bare, DecodeError, NotRead, Refusal, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Refusal, Unreadable, WireRefusal};
 use crate::job::short_text::short;
 
 /// Reads a frame of a watch, and the message of its object with `object`.
 ///
 /// # Errors
 /// When the frame is not an event, or its object is not understood.
-pub fn read_frame<T, E: Into<NotRead>>(
+pub fn read_frame<T>(
     frame: &[u8],
-    object: impl Fn(&[u8]) -> Result<T, E>,
+    object: impl Fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
-    if let Some(shown) = Event::of_object(event.kind, || object(message).map_err(E::into)) {
-        return shown;
-    }
+    let of = |shown: fn(T) -> Event<T>| match object(message) {
+        Ok(object) => Ok(shown(object)),
+        Err(error) => match Unreadable::in_message(message, &error) {
+            Some(found) => Ok(Event::Unreadable(Unreadable { has_left: event.kind == b"DELETED", ..found })),
+            None => Err(error),
+        },
+    };
     Ok(match event.kind {
+        b"ADDED" => of(|object| Event::Applied { kind: "ADDED", object })?,
+        b"MODIFIED" => of(|object| Event::Applied { kind: "MODIFIED", object })?,
+        b"DELETED" => of(Event::Deleted)?,
         b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
         other => return Err(Malformed::EventType(short(&String::from_utf8_lossy(other)).into()).into()),

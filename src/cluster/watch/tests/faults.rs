@@ -4,11 +4,11 @@ use http::{HeaderMap, HeaderValue, header};
 
 use super::protobuf::frame;
 use super::*;
-use crate::cluster::list::ListBody;
+use crate::cluster::list::{ListBody, NotRead};
 use crate::cluster::test_protobuf::{self, object, pod_list};
 use crate::cluster::watch::framing::Framing;
 use crate::cluster::wire::protobuf::Message as _;
-use crate::cluster::wire::{Bare, DecodeError, FromProtobuf, NotRead};
+use crate::cluster::wire::{Bare, DecodeError, FromProtobuf};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

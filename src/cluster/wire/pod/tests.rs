@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::test_protobuf::{self, field};
 use crate::job::job_id::JobId;
 use crate::job::names::EXTERNAL_FINALIZER;
 use crate::job::pod::MaxRestarts;
@@ -347,55 +346,4 @@ fn a_pod_shows_that_its_node_is_lost() {
         let expected = silent.map(|since| at(since).into());
         assert_eq!((seen.silent_since(), seen.forced), (expected, forced), "{what}");
     }
-}
-
-/// An API server of another version may show them.
-#[test]
-fn a_pod_whose_spec_or_status_cannot_be_read_is_known_by_its_metadata() {
-    let whole = observe(json!({}));
-    for patch in
-        [json!({"spec": 7}), json!({"status": {"phase": 7}}), json!({"spec": {"nodeName": {}}, "status": []})]
-    {
-        for deleted in [false, true] {
-            let mut patch = patch.clone();
-            if deleted {
-                patch["metadata"] =
-                    json!({"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 0});
-            }
-            let found = observe(patch.clone());
-            assert!(found.unreadable.is_some(), "{patch}");
-            let pod = &found.pod;
-            assert_eq!(
-                (pod.phase, pod.deleting, pod.forced, pod.stalled),
-                (Phase::Unreadable, false, false, false)
-            );
-            assert_eq!((&found.labels, &found.controller), (&whole.labels, &whole.controller));
-            let of_metadata =
-                |pod: &Pod| (pod.uid.clone(), pod.version, pod.tracked, pod.index, pod.place, pod.backoff());
-            assert_eq!(of_metadata(pod), of_metadata(&whole.pod), "{patch}");
-        }
-    }
-}
-
-#[test]
-fn a_pod_in_protobuf_whose_spec_or_status_cannot_be_read_is_known_by_its_metadata() {
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let metadata = test_protobuf::pod("p", 7);
-    for (part, is_whole) in [
-        (field(2, b""), true),
-        (field(3, &field(1, b"Running")), true),
-        // Numbers in place of messages and texts, and a message that is cut off.
-        (vec![2 << 3, 7], false),
-        (vec![3 << 3, 7], false),
-        (field(3, &[1 << 3, 7]), false),
-        (field(2, &[10 << 3 | 2, 9]), false),
-    ] {
-        let message = [&metadata[..], &part].concat();
-        let found = decoder.decode_protobuf(&test_protobuf::object("Pod", &message)).unwrap();
-        assert_eq!((&*found.pod.name, found.pod.version), ("p", 7));
-        assert_eq!(found.unreadable.is_none(), is_whole, "{part:?}");
-        assert_eq!(found.pod.phase == Phase::Unreadable, !is_whole, "{part:?}");
-    }
-    let nameless = test_protobuf::object("Pod", &[field(1, &field(3, b"n")), vec![2 << 3, 7]].concat());
-    assert!(decoder.decode_protobuf(&nameless).is_err());
 }
