@@ -3,8 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
 
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
@@ -18,6 +20,7 @@ use super::long_works::LongWorks;
 use super::pauses::Pauses;
 use super::pod_watch::{Kind, PodWatch, Services};
 use super::rereads::Rereads;
+use super::rest::rest_after;
 use super::subscription::SubscriptionId;
 use super::supervision::{Downfall, Fatal, Unit};
 use crate::cluster::boot_clock::BootClock;
@@ -199,6 +202,25 @@ impl ReplicaContext {
     pub async fn until_readable(&self, pod: &Unreadable) -> Option<Box<ObservedPod>> {
         let read = async || self.reads.find_pod(&pod.namespace, &pod.name, &pod.uid).await;
         self.rereads.until_readable(&pod.namespace, self.api_backoff(), read).await
+    }
+
+    /// Lists something of a namespace in one of its turns. The turn rests afterwards, in proportion to the
+    /// time of the list without `free`. Returns the result, and when the list began.
+    pub async fn in_turn<T>(
+        &self,
+        namespace: &Arc<str>,
+        free: Duration,
+        list: impl Future<Output = T>,
+    ) -> (T, Instant) {
+        let turn = self.selected_lists.acquire(Some(namespace), None).await;
+        let began = Instant::now();
+        let listed = list.await;
+        let rest = rest_after(began.elapsed().saturating_sub(free));
+        self.runtime.spawn(async move {
+            sleep(rest).await;
+            drop(turn);
+        });
+        (listed, began)
     }
 
     /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).

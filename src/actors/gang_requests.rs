@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::job_input::JobInput;
 use super::requests::Requests;
-use super::watch_feed::in_turn;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
@@ -143,7 +142,7 @@ impl Requests {
         loop {
             let keep = |object: &_, kept| kept < LOOKED_AT && is_candidate(object);
             let list = self.cx.reads.list(decoder, resource, self.job.namespace(), keep);
-            let found = in_turn(&self.cx, self.job.namespace(), SHORT, list).await.0?;
+            let found = self.cx.in_turn(self.job.namespace(), SHORT, list).await.0?;
             let not_served =
                 || GangError::Transient(Some(format!("the API server does not serve {}", resource.plural)));
             match choose(found.ok_or_else(not_served)?, request) {

@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
-use super::rest::rest_after;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
@@ -109,31 +108,12 @@ async fn list_in_turn<F: Future<Output = Result<PodList, ReadError>>>(
 ) -> (PodList, Instant) {
     let mut backoff = cx.api_backoff();
     loop {
-        match in_turn(cx, namespace, Duration::ZERO, list()).await {
+        match cx.in_turn(namespace, Duration::ZERO, list()).await {
             (Ok(list), begun) => return (list, begun),
             (Err(error), _) => tracing::warn!(%namespace, %error, "the pods of a namespace were not listed"),
         }
         backoff.pause().await;
     }
-}
-
-/// Lists something of a namespace in one of its turns, which rests afterwards in proportion to its time.
-/// This much of that is `free`. Returns the result, and when the list began.
-pub async fn in_turn<T>(
-    cx: &ReplicaContext,
-    namespace: &Arc<str>,
-    free: Duration,
-    list: impl Future<Output = T>,
-) -> (T, Instant) {
-    let turn = cx.selected_lists.acquire(Some(namespace), None).await;
-    let begun = Instant::now();
-    let listed = list.await;
-    let rest = rest_after(begun.elapsed().saturating_sub(free));
-    cx.runtime.spawn(async move {
-        sleep(rest).await;
-        drop(turn);
-    });
-    (listed, begun)
 }
 
 /// Reads the parts of pods that this replica needs.
