@@ -42,7 +42,7 @@ use crate::time::Time;
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two searches for pods that have lost the labels of their Job (`actors::stripped_pods`).
+/// Time between two searches for pods that have lost the labels of their Job (`actors::orphans::stripped_pods`).
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);

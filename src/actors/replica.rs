@@ -8,11 +8,11 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::context::ReplicaContext;
-use super::lease_manager::{LeaseManager, LeaseManagerHandle, ReplicaPhase, View};
-use super::protocol::{ProgressSender, ShardProgress};
-use super::replica_actor::{DescribeAll, ReplicaActor};
-use super::shard_actor::ShardReport;
-use super::stripped_pods::StrippedPods;
+use crate::actors::leases::{LeaseManager, LeaseManagerHandle, ReplicaPhase, View};
+use crate::actors::messages::protocol::{ProgressSender, ShardProgress};
+use crate::actors::orphans::stripped_pods::StrippedPods;
+use crate::actors::shards::replica_actor::{DescribeAll, ReplicaActor};
+use crate::actors::shards::shard_actor::ShardReport;
 
 /// The actors of a replica.
 pub(super) struct Actors {

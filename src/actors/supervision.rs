@@ -2,7 +2,7 @@
 //!
 //! | what panics | what follows |
 //! |---|---|
-//! | a Job actor, or a request of a Job | its shard rebuilds the Job ([`shard_actor`](super::shard_actor)) |
+//! | a Job actor, or a request of a Job | its shard rebuilds the Job ([`shard_actor`](crate::actors::shards::shard_actor)) |
 //! | a shard actor, or a task of its own | the shard is released, and claimed again after a pause |
 //! | the search for stripped pods | it restarts |
 //! | a watch, the write gate, the recorder of Events, the election | it restarts ([`supervised`]) |

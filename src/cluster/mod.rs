@@ -45,6 +45,7 @@ mod pieces;
 mod rate;
 mod read_gate;
 pub mod reads;
+pub mod relist;
 pub mod resource;
 pub mod supervision;
 #[cfg(test)]
