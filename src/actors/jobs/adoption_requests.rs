@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::begun::Begun;
+use super::releases_in_flight::ReleaseInFlight;
 use super::requests::Requests;
 use crate::actors::messages::job_input::{AdoptionAttempt, JobInput, Orphan, Refusal};
 use crate::actors::pacing::api_backoff::ApiBackoff;
@@ -154,7 +154,13 @@ impl Requests {
         }
     }
 
-    fn attempt_release(self: &Arc<Self>, pod: PodRef, version: u64, mut backoff: ApiBackoff, begun: Begun) {
+    fn attempt_release(
+        self: &Arc<Self>,
+        pod: PodRef,
+        version: u64,
+        mut backoff: ApiBackoff,
+        begun: ReleaseInFlight,
+    ) {
         let body = release_patch(&pod.uid, version, self.job.uid(), self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
         // The release goes on when the actor ends: the next one does not begin the release again.

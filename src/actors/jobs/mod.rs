@@ -9,7 +9,6 @@
 //!   as the recipient of messages.
 
 pub(super) mod adoption_requests;
-pub(super) mod begun;
 pub(super) mod gang_requests;
 pub(super) mod job_actor;
 pub(super) mod job_metrics;
@@ -17,5 +16,6 @@ pub(super) mod job_trace;
 pub(super) mod large_templates;
 pub(super) mod pod_events;
 pub(super) mod pod_sample;
+pub(super) mod releases_in_flight;
 pub(super) mod requests;
 pub(super) mod ttl_deletion;

@@ -14,8 +14,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
-use super::begun::BegunFor;
 use super::job_trace::Ownership;
+use super::releases_in_flight::ReleasesInFlight;
 use crate::actors::context::ReplicaContext;
 use crate::actors::known_jobs::catch_up::CaughtUp;
 use crate::actors::known_jobs::waits::Waits;
@@ -96,7 +96,7 @@ pub struct Requests {
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,
     /// The releases of pods that the selectors of the shard's Jobs no longer select.
-    pub releasing: BegunFor,
+    pub releasing: ReleasesInFlight,
 }
 
 impl Requests {

@@ -38,7 +38,7 @@ use self::timers::Timers;
 use self::unseen::UnseenPods;
 use super::pod_owners::PodOwnerIndex;
 use crate::actors::context::ReplicaContext;
-use crate::actors::jobs::begun::BegunFor;
+use crate::actors::jobs::releases_in_flight::ReleasesInFlight;
 use crate::actors::known_jobs::catch_up::CaughtUp;
 use crate::actors::known_jobs::waits::Waits;
 use crate::actors::messages::job_input::{JobInput, ListOrigin};
@@ -99,7 +99,7 @@ pub struct ShardActor {
     doubts: Doubts,
     timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
-    releasing: BegunFor,
+    releasing: ReleasesInFlight,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
@@ -132,7 +132,7 @@ impl ShardActor {
             answers: Answers::default(),
             doubts: Doubts::default(),
             timers: Timers::default(),
-            releasing: BegunFor::default(),
+            releasing: ReleasesInFlight::default(),
             shown: (0, 0),
             arrived: Instant::now(),
             cx,

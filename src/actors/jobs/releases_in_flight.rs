@@ -1,25 +1,25 @@
-//! Requests of Jobs in flight for pods: each must end before the same is sent again.
+//! Releases of pods in flight: each must end before its Job sends the same again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::job::uid::Uid;
 
-/// The Jobs and the pods for which they have begun something. Clones share them.
+/// The pods, and the Jobs that release them. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct BegunFor(Arc<Mutex<HashSet<(Uid, Uid)>>>);
+pub struct ReleasesInFlight(Arc<Mutex<HashSet<(Uid, Uid)>>>);
 
-/// Something that a Job has begun for a pod. Dropped, it has ended.
-pub struct Begun {
-    all: BegunFor,
+/// The release of a pod by a Job. Dropped, it has ended.
+pub struct ReleaseInFlight {
+    all: ReleasesInFlight,
     of: (Uid, Uid),
 }
 
-impl BegunFor {
-    /// Begins it; `None` if the Job has begun it for this pod before.
-    pub fn begin(&self, job: &Uid, pod: &Uid) -> Option<Begun> {
+impl ReleasesInFlight {
+    /// Begins a release; `None` if the Job releases this pod already.
+    pub fn begin(&self, job: &Uid, pod: &Uid) -> Option<ReleaseInFlight> {
         let of = (job.clone(), pod.clone());
-        self.all().insert(of.clone()).then(|| Begun { all: self.clone(), of })
+        self.all().insert(of.clone()).then(|| ReleaseInFlight { all: self.clone(), of })
     }
 
     fn all(&self) -> MutexGuard<'_, HashSet<(Uid, Uid)>> {
@@ -27,7 +27,7 @@ impl BegunFor {
     }
 }
 
-impl Drop for Begun {
+impl Drop for ReleaseInFlight {
     fn drop(&mut self) {
         self.all.all().remove(&self.of);
     }
@@ -38,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_begun_begins_again_once_it_has_ended() {
-        let all = BegunFor::default();
+    fn a_release_begins_again_once_it_has_ended() {
+        let all = ReleasesInFlight::default();
         let begin = |job: &str, pod: &str| all.begin(&job.into(), &pod.into());
         let first = begin("j", "a");
         assert!(first.is_some() && begin("j", "a").is_none());
