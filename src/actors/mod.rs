@@ -51,7 +51,7 @@ pub use config::{ControllerConfig, DebugAccess, FeatureGates, MetricsAccess};
 pub use context::ReplicaContext;
 pub use controller::{Controller, ControllerError};
 pub use known_jobs::last_failures;
-pub use known_jobs::waits::WaitingJob;
+pub use known_jobs::waiting_jobs::WaitingJob;
 pub use leases::Incompatibility;
 pub use pages::overview;
 pub use replica::Replica;

@@ -18,7 +18,7 @@ use super::job_trace::Ownership;
 use super::releases_in_flight::ReleasesInFlight;
 use crate::actors::context::ReplicaContext;
 use crate::actors::known_jobs::catch_up::CaughtUp;
-use crate::actors::known_jobs::waits::Waits;
+use crate::actors::known_jobs::waiting_jobs::WaitingJobs;
 use crate::actors::messages::inbox::Inbox;
 use crate::actors::messages::job_input::JobInput;
 #[cfg(feature = "test-hooks")]
@@ -87,7 +87,7 @@ pub struct Requests {
     /// Its selector. It cannot be changed, so requests that last long need no reading of the Job.
     pub selector: Arc<Selector>,
     /// Where the Job records why it waits.
-    pub waits: Waits,
+    pub waits: WaitingJobs,
     /// The Job's trace.
     pub trace: JobTrace,
     /// Whether the watch has come as far as the claim on the shard. Then it shows at least all writes of the

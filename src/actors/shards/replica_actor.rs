@@ -28,7 +28,7 @@ use crate::actors::context::ReplicaContext;
 use crate::actors::known_jobs::catch_up::CatchUp;
 use crate::actors::known_jobs::job_cache::JobCache;
 use crate::actors::known_jobs::last_failures::LastFailures;
-use crate::actors::known_jobs::waits::Waits;
+use crate::actors::known_jobs::waiting_jobs::WaitingJobs;
 use crate::actors::messages::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use crate::actors::messages::subscription::{Subscription, SubscriptionId};
 use crate::actors::supervision::{PanicNotice, Unit};
@@ -71,7 +71,7 @@ pub struct SeenJobs {
     /// The Jobs and their shards, in no order.
     pub jobs: Vec<(ShardId, Arc<ObservedJob>)>,
     /// Why Jobs of owned shards wait.
-    pub waits: Vec<Waits>,
+    pub waits: Vec<WaitingJobs>,
     /// The last failures of Jobs of owned shards.
     pub failures: LastFailures,
 }
@@ -94,7 +94,7 @@ struct JobFeed {
 struct OwnedShard {
     actor: Addr<ShardActor>,
     phase: ShardPhase,
-    waits: Waits,
+    waits: WaitingJobs,
     /// Its Jobs of other controllers, and those that are not served: each is counted or reported once.
     skipped: UidSet,
     /// Its Jobs that are not served and are being deleted: the pods of each are looked for once.
@@ -161,7 +161,7 @@ impl ReplicaActor {
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, progress) = (self.cx.clone(), self.progress.clone());
-        let (waits, in_flight) = (Waits::new(&self.cx.metrics), TaskTracker::new());
+        let (waits, in_flight) = (WaitingJobs::new(&self.cx.metrics), TaskTracker::new());
         let reports = self.progress.clone();
         let unit =
             Unit::new(self.cx.runtime.clone(), move || reports.report(ShardProgress::Failed(id, epoch)));

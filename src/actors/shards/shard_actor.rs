@@ -40,7 +40,7 @@ use super::pod_owners::PodOwnerIndex;
 use crate::actors::context::ReplicaContext;
 use crate::actors::jobs::releases_in_flight::ReleasesInFlight;
 use crate::actors::known_jobs::catch_up::CaughtUp;
-use crate::actors::known_jobs::waits::Waits;
+use crate::actors::known_jobs::waiting_jobs::WaitingJobs;
 use crate::actors::messages::job_input::{JobInput, ListOrigin};
 use crate::actors::messages::protocol::{ProgressSender, ShardProgress};
 use crate::actors::orphans::orphan_pods::OrphanPods;
@@ -67,7 +67,7 @@ pub struct Owned {
     /// The right to act for it.
     pub fence: Fence,
     /// The board on which its Job actors say why they wait.
-    pub waits: Waits,
+    pub waits: WaitingJobs,
     /// Requests of its Jobs in flight.
     pub in_flight: TaskTracker,
     /// The unit that fails when a part of the shard panics.

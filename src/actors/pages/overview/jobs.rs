@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{Interest, JobEnd, JobOverview, JobsOverview, Phase};
-use crate::actors::known_jobs::waits::WaitingJob;
+use crate::actors::known_jobs::waiting_jobs::WaitingJob;
 use crate::actors::shards::replica_actor::SeenJobs;
 use crate::job::plan::Wait;
 use crate::job::short_text::{short, short_word};
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
     use crate::actors::known_jobs::last_failures::LastFailures;
-    use crate::actors::known_jobs::waits::Waits;
+    use crate::actors::known_jobs::waiting_jobs::WaitingJobs;
     use crate::cluster::wire::{Decoder as _, JobDecoder, ObservedJob};
 
     fn seen(name: &str, suspend: bool, status: &Value) -> (ShardId, Arc<ObservedJob>) {
@@ -226,7 +226,7 @@ mod tests {
             seen("held", true, &json!({})),
             seen("alpha", false, &json!({"failed": 1})),
         ];
-        let waits = Waits::new(&crate::telemetry::metrics::Metrics::new());
+        let waits = WaitingJobs::new(&crate::telemetry::metrics::Metrics::new());
         for (_, job) in &jobs {
             let job = job.job.as_ref().unwrap();
             match &*job.name {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use actix::Message;
 
-use crate::actors::known_jobs::waits::WaitingJob;
+use crate::actors::known_jobs::waiting_jobs::WaitingJob;
 use crate::cluster::wire::ObservedJob;
 use crate::job::job_id::JobId;
 

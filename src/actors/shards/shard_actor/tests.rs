@@ -84,7 +84,7 @@ impl Shard {
     }
 
     async fn new(id: ShardId, cx: ReplicaContext, fence: Fence, jobs: &[Value]) -> Self {
-        let waits = Waits::new(&cx.metrics);
+        let waits = WaitingJobs::new(&cx.metrics);
         let unit = Unit::new(cx.runtime.clone(), || {});
         let in_flight = TaskTracker::new();
         let owned = Owned { id, epoch: 1, fence, waits, in_flight, unit };

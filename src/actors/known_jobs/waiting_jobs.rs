@@ -34,7 +34,7 @@ pub struct WaitingJob {
 
 /// The waiting Jobs of one shard. Clones share one board.
 #[derive(Clone, Debug)]
-pub struct Waits(Arc<Board>);
+pub struct WaitingJobs(Arc<Board>);
 
 #[derive(Debug)]
 struct Board {
@@ -61,7 +61,7 @@ impl Drop for Board {
     }
 }
 
-impl Waits {
+impl WaitingJobs {
     /// The board of a shard on which no Job waits yet.
     pub fn new(metrics: &Metrics) -> Self {
         let gauges =
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_board_follows_the_plans() {
         let metrics = Metrics::new();
-        let (waits, job) = (Waits::new(&metrics), job(Completion::Count(1), 1));
+        let (waits, job) = (WaitingJobs::new(&metrics), job(Completion::Count(1), 1));
         let counted = || {
             let of = |reason: &&str| (**reason).to_owned();
             let gauge = |reason| metrics.waiting_jobs.get_or_create(&WaitLabels { reason }).get();
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_list_is_bounded_and_the_count_is_not() {
-        let waits = Waits::new(&Metrics::new());
+        let waits = WaitingJobs::new(&Metrics::new());
         for number in 0..250 {
             let mut job = job(Completion::Count(1), 1);
             job.name = format!("work-{number:03}").into();
