@@ -4,7 +4,7 @@
 //! All Jobs of the cluster are watched, and those of other replicas are cached until their shard is taken
 //! over. So a hand-over needs no list of Jobs, and a Job of others takes only its entry in the cache.
 
-mod doubtful;
+mod live_reads;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use actix::{
 use futures::future::join_all;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use self::doubtful::DoubtfulJobs;
+use self::live_reads::LiveJobReads;
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed,
     Owned, ShardActor, ShardReport,
@@ -122,7 +122,7 @@ pub struct ReplicaActor {
     job_feed: Option<JobFeed>,
     job_cache: JobCache,
     catch_up: CatchUp,
-    doubtful: DoubtfulJobs,
+    live_reads: LiveJobReads,
     _waking: AbortOnDropHandle<()>,
 }
 
@@ -149,7 +149,7 @@ impl ReplicaActor {
             shards: BTreeMap::new(),
             job_feed: None,
             catch_up: CatchUp::default(),
-            doubtful: DoubtfulJobs::default(),
+            live_reads: LiveJobReads::default(),
         })
     }
 
@@ -252,7 +252,7 @@ impl ReplicaActor {
     }
 
     fn job_seen(&mut self, job: Arc<ObservedJob>, arrived: Instant, ctx: &Context<Self>) {
-        self.doubtful.end_reading(&job.uid);
+        self.live_reads.end_reading(&job.uid);
         let (shard, job) = self.job_cache.insert(job);
         self.cx.jobs_by_name.seen(&job, self.cx.config.manages_job(&job));
         self.deliver(shard, job, arrived);
@@ -312,13 +312,13 @@ impl ReplicaActor {
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.cx.job_index.clear();
         self.cx.jobs_by_name.clear();
-        self.doubtful = DoubtfulJobs::default();
+        self.live_reads = LiveJobReads::default();
         self.watch_jobs(ctx);
     }
 
     fn job_gone(&mut self, job: JobId, ctx: &Context<Self>) {
         let uid = job.uid();
-        self.doubtful.end_reading(uid);
+        self.live_reads.end_reading(uid);
         self.cx.job_index.remove(uid);
         let ours = self.job_cache.get(uid).is_some_and(|known| self.cx.config.manages_job(known));
         self.job_cache.remove(uid);

@@ -16,14 +16,14 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// The Jobs that are being read live.
 #[derive(Default)]
-pub(super) struct DoubtfulJobs {
+pub(super) struct LiveJobReads {
     /// Jobs that seem to be gone.
     missing: UidSet,
     /// Jobs that could not be read, or were left alone and may be served now.
     unreadable: UidMap<AbortOnDropHandle<()>>,
 }
 
-impl DoubtfulJobs {
+impl LiveJobReads {
     /// The Job was shown in a form that can be read, or is gone: a reading in flight may be older than that.
     pub(super) fn end_reading(&mut self, job: &Uid) {
         self.unreadable.remove(job);
@@ -50,7 +50,7 @@ impl ReplicaActor {
     /// Records a Job that exists and cannot be read: it stays as it was.
     pub(super) fn job_unreadable(&mut self, job: &Unreadable, ctx: &Context<Self>) {
         self.job_cache.mark(&job.uid);
-        if !self.doubtful.unreadable.contains_key(&job.uid) {
+        if !self.live_reads.unreadable.contains_key(&job.uid) {
             self.read_again(job.as_job(), ctx);
         }
         let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
@@ -71,7 +71,7 @@ impl ReplicaActor {
 
     /// Reads Jobs again that were left alone, if there is room for their statuses, which were not kept.
     pub(super) fn look_at_left_alone(&mut self, ctx: &Context<Self>) {
-        let is_new = |job: &JobId| !self.doubtful.unreadable.contains_key(job.uid());
+        let is_new = |job: &JobId| !self.live_reads.unreadable.contains_key(job.uid());
         let fitting: Vec<JobId> = self.job_cache.fitting().filter(is_new).collect();
         fitting.into_iter().for_each(|job| self.read_again(job, ctx));
     }
@@ -83,7 +83,7 @@ impl ReplicaActor {
             let found = cx.rereads.until_readable(job.namespace(), cx.api_backoff(), read).await;
             this.do_send(JobReadable { job, found });
         });
-        self.doubtful.unreadable.insert(uid, AbortOnDropHandle::new(task));
+        self.live_reads.unreadable.insert(uid, AbortOnDropHandle::new(task));
     }
 
     /// A watch or a list says that a Job does not exist any more. If pods may be released because of that, it
@@ -98,7 +98,7 @@ impl ReplicaActor {
         if !matters {
             return self.job_gone(job, ctx);
         }
-        if !self.doubtful.missing.insert(job.uid().clone()) {
+        if !self.live_reads.missing.insert(job.uid().clone()) {
             return;
         }
         let (cx, this) = (self.cx.clone(), ctx.address());
@@ -121,7 +121,7 @@ impl Handler<JobReadable> for ReplicaActor {
     type Result = ();
 
     fn handle(&mut self, JobReadable { job, found }: JobReadable, ctx: &mut Self::Context) {
-        if self.doubtful.unreadable.remove(job.uid()).is_none() {
+        if self.live_reads.unreadable.remove(job.uid()).is_none() {
             return;
         }
         match found {
@@ -135,7 +135,7 @@ impl Handler<JobSought> for ReplicaActor {
     type Result = ();
 
     fn handle(&mut self, JobSought { job, exists }: JobSought, ctx: &mut Self::Context) {
-        if self.doubtful.missing.remove(job.uid()) && !exists {
+        if self.live_reads.missing.remove(job.uid()) && !exists {
             self.job_gone(job, ctx);
         }
     }
