@@ -5,10 +5,10 @@
 //! notice.
 
 mod answers;
-mod doubts;
 mod foreign_jobs;
 mod handlers;
 mod jobs;
+mod live_lists;
 mod messages;
 mod missed;
 mod pod_feed;
@@ -26,10 +26,10 @@ use tokio::time::Instant as TokioInstant;
 use tokio_util::task::TaskTracker;
 
 use self::answers::Answers;
-use self::doubts::Doubts;
 pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
+use self::live_lists::LiveLists;
 pub use self::messages::{
     Describe, Drain, End, ForeignJobVanished, JobSeen, JobVanished, JobsCaughtUp, JobsListed, ShardReport,
 };
@@ -96,7 +96,7 @@ pub struct ShardActor {
     unneeded_since: Option<TokioInstant>,
     unseen: UnseenPods,
     answers: Answers,
-    doubts: Doubts,
+    live_lists: LiveLists,
     timers: Timers,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: ReleasesInFlight,
@@ -130,7 +130,7 @@ impl ShardActor {
             caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             answers: Answers::default(),
-            doubts: Doubts::default(),
+            live_lists: LiveLists::default(),
             timers: Timers::default(),
             releasing: ReleasesInFlight::default(),
             shown: (0, 0),
@@ -156,7 +156,7 @@ impl ShardActor {
 
     /// Lists the pods again, unless a list still waits or is in progress: that list shows as much.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
-        self.doubts.relisted();
+        self.live_lists.relisted();
         if self.pod_feed.version().is_some() {
             self.list_pods(ctx);
         }
@@ -186,7 +186,7 @@ impl ShardActor {
     /// Applies a pod as it is now.
     fn take_in(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
-        self.doubts.pod_shown(&uid, pod.pod.version);
+        self.live_lists.pod_shown(&uid, pod.pod.version);
         let job = self.job_of(&pod);
         self.lost_to(&uid, job.as_ref());
         self.orphan_pods.leave_other_jobs(&pod);
@@ -217,14 +217,14 @@ impl ShardActor {
     fn pod_vanished(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
         // A live list in progress may show it as it was before, or as it is since it has its label back.
-        self.doubts.pod_shown(uid, pod.pod.version);
+        self.live_lists.pod_shown(uid, pod.pod.version);
         if self.may_exist(pod, ctx) {
             return;
         }
         self.orphan_pods.forget(uid);
         let holder = self.holder_of(uid).or_else(|| pod.job().cloned());
         // A pod with our finalizer is read live.
-        if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, pod)) {
+        if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.live_lists.shows_later(job, pod)) {
             return;
         }
         self.pod_owners.remove(uid);
@@ -238,7 +238,7 @@ impl ShardActor {
     /// state that ever existed.
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
-        self.doubts.list_begins();
+        self.live_lists.list_begins();
         self.orphan_pods.list_begins(Kind::Labelled);
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
@@ -247,7 +247,7 @@ impl ShardActor {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
         self.answers.list_complete(version, Kind::Labelled);
         self.orphan_pods.list_complete(Kind::Labelled);
-        self.doubts.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
+        self.live_lists.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }

@@ -6,7 +6,7 @@ use actix::Context;
 use tokio::time::Instant;
 
 use super::ShardActor;
-use super::doubts::LONGEST_LIST;
+use super::live_lists::LONGEST_LIST;
 use crate::actors::pods::pod_watch::Kind;
 use crate::job::pod::Pod;
 use crate::job::tidying::{Tidying, give_back};

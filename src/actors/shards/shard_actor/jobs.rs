@@ -288,7 +288,7 @@ impl ShardActor {
         if let Some(entry) = self.jobs.remove(id) {
             entry.stage.leave(&mut self.timers);
             self.pod_owners.remove_job(id);
-            self.doubts.forget_job(id);
+            self.live_lists.forget_job(id);
             self.show_held();
         }
     }

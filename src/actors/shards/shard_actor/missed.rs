@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::doubts::DOUBT_PAUSE;
+use super::live_lists::LIVE_LIST_PAUSE;
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::Uid;
 
@@ -36,7 +36,7 @@ impl Missed {
         if !unshown.contains(&missed.0) {
             *missed = (first.clone(), now);
         }
-        now.saturating_duration_since(missed.1) >= DOUBT_PAUSE
+        now.saturating_duration_since(missed.1) >= LIVE_LIST_PAUSE
     }
 
     /// Records that the watch has shown all pods of a Job.
@@ -55,7 +55,7 @@ impl Missed {
             now.saturating_duration_since(*at) < (*pause * 2).max(LONGEST_PAUSE)
         };
         let pause =
-            self.last.filter(is_recent).map_or(DOUBT_PAUSE, |(_, pause)| LONGEST_PAUSE.min(pause * 2));
+            self.last.filter(is_recent).map_or(LIVE_LIST_PAUSE, |(_, pause)| LONGEST_PAUSE.min(pause * 2));
         self.last = Some((now, pause));
         Some(pause)
     }

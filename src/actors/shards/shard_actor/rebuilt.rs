@@ -71,21 +71,21 @@ impl ShardActor {
     /// shown.
     pub(super) fn knows_no_pod(&mut self, job: &JobId) {
         let known = self.pod_owners.remove_job(job);
-        self.doubts.forget_shown(&known);
-        self.doubts.rebuilt.before.entry(job.clone()).or_default().extend(known);
+        self.live_lists.forget_shown(&known);
+        self.live_lists.rebuilt.before.entry(job.clone()).or_default().extend(known);
         self.none_seen(job);
     }
 
     /// Looks for pods of a Job among all pods of its namespace, with any labels.
     pub(super) fn seek_remaining(&mut self, job: &JobId, pods: UidSet, ctx: &Context<Self>) {
         let (cx, shard, of) = (self.cx.for_job(job), ctx.address(), job.clone());
-        let begun = self.doubts.tick();
+        let begun = self.live_lists.tick();
         let task = self.owned.unit.spawn("a search for the pods of a rebuilt Job", async move {
             let is_meant = |pod: &ObservedPod| pod.job() == Some(&of) && pods.contains(&pod.pod.uid);
             let found = list_namespace_metadata(&cx, of.namespace(), is_meant).await;
             shard.do_send(Remaining { job: of, begun, found });
         });
-        self.doubts.rebuilt.searches.begin(job.clone(), begun, AbortOnDropHandle::new(task));
+        self.live_lists.rebuilt.searches.begin(job.clone(), begun, AbortOnDropHandle::new(task));
     }
 }
 
@@ -93,10 +93,10 @@ impl Handler<Remaining> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Remaining { job, begun, found }: Remaining, ctx: &mut Self::Context) {
-        if self.pod_feed.is_draining() || self.doubts.rebuilt.searches.begun(&job) != Some(begun) {
+        if self.pod_feed.is_draining() || self.live_lists.rebuilt.searches.begun(&job) != Some(begun) {
             return;
         }
-        self.doubts.rebuilt.forget(&job);
+        self.live_lists.rebuilt.forget(&job);
         for pod in &found.pods {
             let uid = &pod.pod.uid;
             if self.pod_owners.job_of(uid) != Some(&job) && !self.unseen.holds(uid, &job, pod.pod.version) {

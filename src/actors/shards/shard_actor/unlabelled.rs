@@ -124,7 +124,7 @@ impl ShardActor {
         }
         self.unlabelled_feed.stop();
         self.answers.unlabelled_watched(false);
-        self.doubts.unlabelled_listed();
+        self.live_lists.unlabelled_listed();
         // Pods that it has shown may end unseen.
         self.orphan_pods.list_begins(Kind::Unlabelled);
         self.orphan_pods.list_complete(Kind::Unlabelled);
@@ -149,7 +149,7 @@ impl ShardActor {
         }
         self.answers.list_complete(version, Kind::Unlabelled);
         self.orphan_pods.list_complete(Kind::Unlabelled);
-        self.doubts.unlabelled_listed();
+        self.live_lists.unlabelled_listed();
         self.show_chosen_again(&self.jobs_that_choose(), ctx);
     }
 
@@ -166,7 +166,7 @@ impl ShardActor {
 
     /// A Job waits for a list of its own, which begins once the shard's lists are complete.
     fn await_all_kinds(&mut self, job: &JobId) {
-        self.doubts.list_awaited(job);
+        self.live_lists.list_awaited(job);
         if let Some(entry) = self.jobs.get_mut(job) {
             entry.awaits_list(true);
         }
@@ -174,7 +174,7 @@ impl ShardActor {
 
     /// A Job with a selector of its own is gone: it goes by the changes that the watches have shown.
     pub(super) fn search_given_up(&mut self, job: &JobId) {
-        self.doubts.forget_search(job);
+        self.live_lists.forget_search(job);
         if let Some(entry) = self.jobs.get_mut(job) {
             entry.awaits_list(false);
         }

@@ -170,7 +170,7 @@ impl ShardActor {
     /// A pod is gone, and the watch may not have shown it.
     fn gone_unseen(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
         self.answered_gone(pod, ctx);
-        self.doubts.pod_left(pod);
+        self.live_lists.pod_left(pod);
         self.orphan_pods.forget(pod);
         self.no_longer_ours(pod);
     }
@@ -293,7 +293,7 @@ impl ShardActor {
         if self.awaits_more_pods(job) {
             return;
         }
-        match self.doubts.take_proven(job).filter(|_| self.pod_feed.version().is_some()) {
+        match self.live_lists.take_proven(job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
                 self.send(job, JobInput::PodsListed { listed, version, origin: ListOrigin::Live });
             }

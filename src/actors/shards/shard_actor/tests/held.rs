@@ -48,7 +48,7 @@ impl Handler<HeldOfJobs> for ShardActor {
 
     fn handle(&mut self, _: HeldOfJobs, _: &mut Self::Context) -> Self::Result {
         let (known, (waiting, _)) = (self.jobs.len(), self.owned.waits.read());
-        MessageResult(HeldJobs { known, waiting, to_show: self.doubts.to_show() })
+        MessageResult(HeldJobs { known, waiting, to_show: self.live_lists.to_show() })
     }
 }
 

@@ -49,14 +49,14 @@ use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pause before pods are listed again after a list that did not show all of them.
-pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LIVE_LIST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest that a live list may take. Changes from the watch are remembered for no longer, so a list that
 /// took longer is repeated.
 pub(super) const LONGEST_LIST: Duration = Duration::from_secs(600);
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct LiveLists {
     /// Jobs that wait for the next list, with numbers in the order in which they began to.
     jobs: JobMap<u64>,
     /// The number of the next Job that waits.
@@ -116,7 +116,7 @@ enum SoughtFor {
     Own(JobId),
 }
 
-impl Doubts {
+impl LiveLists {
     /// The number of Jobs that need their pods shown again.
     #[cfg(test)]
     pub(super) fn to_show(&self) -> usize {
@@ -257,28 +257,28 @@ impl ShardActor {
         if self.pod_feed.is_draining() {
             return;
         }
-        self.doubts.wait(job);
+        self.live_lists.wait(job);
         self.schedule_search(RELIST_DELAY, ctx);
     }
 
     pub(super) fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         let now = TokioInstant::now();
-        let at = self.doubts.rests.map_or(now + pause, |until| until.max(now + pause));
-        if self.doubts.scheduled.as_ref().is_some_and(|(earlier, _)| *earlier <= at) {
+        let at = self.live_lists.rests.map_or(now + pause, |until| until.max(now + pause));
+        if self.live_lists.scheduled.as_ref().is_some_and(|(earlier, _)| *earlier <= at) {
             return;
         }
         let timer = ctx.run_later(at.saturating_duration_since(now), |shard, ctx| {
-            shard.doubts.scheduled = None;
+            shard.live_lists.scheduled = None;
             let begun = TokioInstant::now();
             let next = shard.seek_pods(ctx);
             let now = TokioInstant::now();
             // The time of a look grows with the number of Jobs that wait.
-            shard.doubts.rests = Some(now + rest_after(now.duration_since(begun)));
+            shard.live_lists.rests = Some(now + rest_after(now.duration_since(begun)));
             if let Some(next) = next {
                 shard.schedule_search(next.saturating_duration_since(now), ctx);
             }
         });
-        if let Some((_, later)) = self.doubts.scheduled.replace((at, timer)) {
+        if let Some((_, later)) = self.live_lists.scheduled.replace((at, timer)) {
             ctx.cancel_future(later);
         }
     }
@@ -293,35 +293,40 @@ impl ShardActor {
             entry.awaits_list(true);
             entry.send(JobInput::PodsListing);
         }
-        self.doubts.list_awaited(job);
-        self.doubts.to_show.insert(job.clone());
+        self.live_lists.list_awaited(job);
+        self.live_lists.to_show.insert(job.clone());
         self.pods_missing(job.clone(), ctx);
     }
 
     /// Begins the lists that Jobs wait for and that are not in progress. Returns when the next one may begin.
     fn seek_pods(&mut self, ctx: &Context<Self>) -> Option<TokioInstant> {
         let mut jobs: Vec<(u64, JobId)> =
-            self.doubts.jobs.iter().map(|(job, number)| (*number, job.clone())).collect();
+            self.live_lists.jobs.iter().map(|(job, number)| (*number, job.clone())).collect();
         jobs.sort();
         let jobs = jobs.into_iter().map(|(_, job)| job);
         let (own, shared): (Vec<JobId>, Vec<JobId>) = jobs.partition(|job| self.chooses_pods(job));
-        if !self.doubts.is_listing() {
-            self.doubts.shown.clear();
-            give_back(&mut self.doubts.shown);
+        if !self.live_lists.is_listing() {
+            self.live_lists.shown.clear();
+            give_back(&mut self.live_lists.shown);
         }
         let now = TokioInstant::now();
         let may_choose = self.shows_all_kinds();
         for job in own {
-            if may_choose && self.doubts.own.is_free(&job, now) {
+            if may_choose && self.live_lists.own.is_free(&job, now) {
                 self.seek_selected(job, ctx);
             }
         }
-        for jobs in self.doubts.searches.may_begin(shared, now) {
+        for jobs in self.live_lists.searches.may_begin(shared, now) {
             self.seek_shared(jobs, ctx);
         }
-        let waiting: HashSet<&Arc<str>> = self.doubts.jobs.keys().map(JobId::namespace).collect();
-        let own = self.doubts.own.next(now, |job| self.doubts.jobs.contains_key(job));
-        self.doubts.searches.next(now, |namespace| waiting.contains(namespace)).into_iter().chain(own).min()
+        let waiting: HashSet<&Arc<str>> = self.live_lists.jobs.keys().map(JobId::namespace).collect();
+        let own = self.live_lists.own.next(now, |job| self.live_lists.jobs.contains_key(job));
+        self.live_lists
+            .searches
+            .next(now, |namespace| waiting.contains(namespace))
+            .into_iter()
+            .chain(own)
+            .min()
     }
 
     /// Whether a Job has a selector of its own.
@@ -332,8 +337,8 @@ impl ShardActor {
 
     /// Looks for the pods that a Job's own selector selects.
     fn seek_selected(&mut self, job: JobId, ctx: &Context<Self>) {
-        self.doubts.jobs.remove(&job);
-        self.doubts.to_show.remove(&job);
+        self.live_lists.jobs.remove(&job);
+        self.live_lists.to_show.remove(&job);
         let to_show = JobSet::from_iter([job.clone()]);
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
         let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
@@ -342,16 +347,16 @@ impl ShardActor {
             let (list, began) = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list, began });
         });
-        let begun = self.doubts.tick();
-        self.doubts.own.begin(job, begun, AbortOnDropHandle::new(task));
+        let begun = self.live_lists.tick();
+        self.live_lists.own.begin(job, begun, AbortOnDropHandle::new(task));
     }
 
     /// Looks for the pods of these Jobs of a namespace in one list.
     fn seek_shared(&mut self, jobs: Vec<JobId>, ctx: &Context<Self>) {
         let Some(first) = jobs.first().cloned() else { return };
         let namespace = first.namespace().clone();
-        jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
-        let to_show: JobSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
+        jobs.iter().for_each(|job| _ = self.live_lists.jobs.remove(job));
+        let to_show: JobSet = jobs.iter().filter_map(|job| self.live_lists.to_show.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(|job| job.uid().to_string()).collect();
         let selection = Selection {
             namespace: Some((*namespace).into()),
@@ -377,14 +382,14 @@ impl ShardActor {
             };
             shard.do_send(Sought { of: SoughtFor::Shared(of, jobs), to_show, list, began });
         });
-        let begun = self.doubts.tick();
-        self.doubts.searches.begin(namespace, begun, AbortOnDropHandle::new(task));
+        let begun = self.live_lists.tick();
+        self.live_lists.searches.begin(namespace, begun, AbortOnDropHandle::new(task));
     }
 
     /// Whether a watch event of a pod is older than the state that its Job has seen. If the pod was counted
     /// and dropped, it would be taken for one to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
-        let ahead = self.doubts.ahead_of(pod);
+        let ahead = self.live_lists.ahead_of(pod);
         let job = pod.job().filter(|job| ahead.contains_key(*job));
         job.and_then(|job| self.jobs.get(job)).is_some_and(|job| job.selects(pod))
     }
@@ -397,16 +402,16 @@ mod tests {
     #[test]
     fn jobs_that_ask_for_lists_again_and_again_hold_up_no_others() {
         let all: Vec<JobId> = (0..60).map(|number| JobId::from(&*format!("j{number:02}"))).collect();
-        let mut doubts = Doubts::default();
-        all.iter().for_each(|job| doubts.wait(job.clone()));
+        let mut lists = LiveLists::default();
+        all.iter().for_each(|job| lists.wait(job.clone()));
         // The first ones are served, and ask again; they asked before, too, while they waited.
         for job in &all[..50] {
-            doubts.wait(job.clone());
-            doubts.jobs.remove(job);
-            doubts.wait(job.clone());
+            lists.wait(job.clone());
+            lists.jobs.remove(job);
+            lists.wait(job.clone());
         }
         let mut waiting: Vec<JobId> = all.clone();
-        waiting.sort_by_key(|job| doubts.jobs[job]);
+        waiting.sort_by_key(|job| lists.jobs[job]);
         assert_eq!(waiting[..10], all[50..]);
     }
 
@@ -414,36 +419,36 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pods_are_remembered_as_shown_only_as_long_as_a_list_may_show_them_as_they_were() {
         for lasts in [Duration::from_secs(2), 100 * LONGEST_LIST] {
-            let mut doubts = Doubts::default();
+            let mut lists = LiveLists::default();
             for number in 0..10_000_u64 {
                 let list = JobId::from(if number % 2 == 0 { "even" } else { "odd" });
                 let is_due = |begun: TokioInstant| begun.elapsed() >= lasts;
-                if doubts.own.begun(&list).is_none_or(is_due) {
+                if lists.own.begun(&list).is_none_or(is_due) {
                     let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
-                    let begun = doubts.tick();
-                    doubts.own.begin(list.clone(), begun, task);
+                    let begun = lists.tick();
+                    lists.own.begin(list.clone(), begun, task);
                 }
-                doubts.pod_shown(&(&*number.to_string()).into(), number);
+                lists.pod_shown(&(&*number.to_string()).into(), number);
                 tokio::time::advance(Duration::from_secs(1)).await;
             }
             let bound = if lasts < LONGEST_LIST { 16 } else { 4 * LONGEST_LIST.as_secs() as usize };
-            assert!(doubts.shown.len() <= bound, "{lasts:?}: {} pods", doubts.shown.len());
+            assert!(lists.shown.len() <= bound, "{lasts:?}: {} pods", lists.shown.len());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_shown_before_a_list_began_is_no_newer_than_the_list() {
-        let mut doubts = Doubts::default();
-        let begin = |doubts: &mut Doubts, list: &str| {
-            let begun = doubts.tick();
-            doubts.own.begin(list.into(), begun, AbortOnDropHandle::new(tokio::spawn(async {})));
+        let mut lists = LiveLists::default();
+        let begin = |lists: &mut LiveLists, list: &str| {
+            let begun = lists.tick();
+            lists.own.begin(list.into(), begun, AbortOnDropHandle::new(tokio::spawn(async {})));
             begun
         };
-        let first = begin(&mut doubts, "first");
-        doubts.pod_shown(&"p".into(), 7);
-        let second = begin(&mut doubts, "second");
-        assert_eq!([first, second].map(|begun| doubts.shown_since(begun, &"p".into())), [Some(7), None]);
-        doubts.pod_shown(&"p".into(), 8);
-        assert_eq!([first, second].map(|begun| doubts.shown_since(begun, &"p".into())), [Some(8); 2]);
+        let first = begin(&mut lists, "first");
+        lists.pod_shown(&"p".into(), 7);
+        let second = begin(&mut lists, "second");
+        assert_eq!([first, second].map(|begun| lists.shown_since(begun, &"p".into())), [Some(7), None]);
+        lists.pod_shown(&"p".into(), 8);
+        assert_eq!([first, second].map(|begun| lists.shown_since(begun, &"p".into())), [Some(8); 2]);
     }
 }

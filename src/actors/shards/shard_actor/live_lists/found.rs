@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use actix::{AsyncContext, Context, Handler};
 use tokio::time::Instant as TokioInstant;
 
-use super::{DOUBT_PAUSE, LONGEST_LIST, Sought, SoughtFor};
+use super::{LIVE_LIST_PAUSE, LONGEST_LIST, Sought, SoughtFor};
 use crate::actors::messages::job_input::{JobInput, ListOrigin};
 use crate::actors::shards::shard_actor::{RELIST_DELAY, ShardActor};
 use crate::cluster::reads::PodList;
@@ -19,8 +19,8 @@ impl ShardActor {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.listed_for(&of);
         let is_awaited = match &of {
-            SoughtFor::Shared(namespace, _) => self.doubts.searches.begun(namespace).is_some(),
-            SoughtFor::Own(job) => self.doubts.own.begun(job).is_some(),
+            SoughtFor::Shared(namespace, _) => self.live_lists.searches.begun(namespace).is_some(),
+            SoughtFor::Own(job) => self.live_lists.own.begun(job).is_some(),
         };
         // Otherwise the Job is gone.
         if !is_awaited {
@@ -30,29 +30,29 @@ impl ShardActor {
         let is_older = known.is_some_and(|known| list.version < known);
         let is_forgotten = now.saturating_duration_since(began) > LONGEST_LIST;
         let is_useless = is_older || is_forgotten || !to_show.is_empty() && known.is_none();
-        let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
+        let pause = if is_useless { LIVE_LIST_PAUSE } else { RELIST_DELAY };
         let (jobs, own) = match of {
             SoughtFor::Shared(namespace, jobs) => {
-                self.doubts.searches.end(&namespace, now, pause);
+                self.live_lists.searches.end(&namespace, now, pause);
                 (jobs, None)
             }
             SoughtFor::Own(job) => {
-                self.doubts.own.end(&job, now, pause);
+                self.live_lists.own.end(&job, now, pause);
                 (vec![job.clone()], Some(job))
             }
         };
         let jobs: Vec<JobId> = jobs.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
         if is_useless {
             // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
-            jobs.into_iter().for_each(|job| self.doubts.wait(job));
-            self.doubts.to_show.extend(to_show.into_iter().filter(|job| self.jobs.contains_key(job)));
-            return self.schedule_search(DOUBT_PAUSE, ctx);
+            jobs.into_iter().for_each(|job| self.live_lists.wait(job));
+            self.live_lists.to_show.extend(to_show.into_iter().filter(|job| self.jobs.contains_key(job)));
+            return self.schedule_search(LIVE_LIST_PAUSE, ctx);
         }
         // A Job that waits again needs a list that begins later, and shows as much.
-        let waits_again = |job: &&JobId| self.doubts.jobs.contains_key(*job);
+        let waits_again = |job: &&JobId| self.live_lists.jobs.contains_key(*job);
         let waiting: Vec<JobId> = to_show.iter().filter(waits_again).cloned().collect();
-        self.doubts.to_show.extend(waiting);
-        let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
+        self.live_lists.to_show.extend(waiting);
+        let jobs = jobs.into_iter().filter(|job| !self.live_lists.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&to_show, &found, &list, began, ctx);
         self.take_in_free(own.as_ref(), !to_show.is_empty(), &list, began, &mut found, ctx);
@@ -85,7 +85,7 @@ impl ShardActor {
         found: &mut JobMap<UidSet>,
         ctx: &mut Context<Self>,
     ) {
-        let doubted = own.and_then(|job| self.doubts.contested.remove(job)).unwrap_or_default();
+        let doubted = own.and_then(|job| self.live_lists.contested.remove(job)).unwrap_or_default();
         let mut contested: UidMap<u64> = UidMap::default();
         for pod in list.pods.iter().filter(|pod| pod.controller.is_none()) {
             let uid = &pod.pod.uid;
@@ -106,7 +106,7 @@ impl ShardActor {
         }
         if let Some(job) = own.filter(|_| !contested.is_empty()) {
             found.remove(job);
-            self.doubts.contested.insert(job.clone(), contested);
+            self.live_lists.contested.insert(job.clone(), contested);
             self.look_later(job.clone(), ctx);
         }
     }
@@ -132,7 +132,7 @@ impl ShardActor {
             } else if pod.pod.tracked
                 && self.pod_owners.job_of(uid).is_none()
                 && !self.unseen.contains(uid)
-                && self.doubts.shown_since(begun, uid).is_none()
+                && self.live_lists.shown_since(begun, uid).is_none()
             {
                 // Its label does not hide it, and the shard's watch has not shown it.
                 unshown.entry(job.clone()).or_default().push(uid.clone());
@@ -149,7 +149,7 @@ impl ShardActor {
             found.remove(&job);
             must_relist |= self.is_overdue(&job, &pods, to_show.contains(&job), ctx);
         }
-        if must_relist && let Some(pause) = self.doubts.missed.must_relist(TokioInstant::now()) {
+        if must_relist && let Some(pause) = self.live_lists.missed.must_relist(TokioInstant::now()) {
             tracing::warn!(shard = %self.owned.id, "a list of pods was not complete; listing again");
             ctx.run_later(pause, |shard, ctx| shard.relist_pods(ctx));
         }
@@ -164,9 +164,9 @@ impl ShardActor {
         begun: TokioInstant,
         ctx: &Context<Self>,
     ) {
-        let mut missed = self.doubts.rebuilt.missed_by(to_show, &found);
+        let mut missed = self.live_lists.rebuilt.missed_by(to_show, &found);
         for (job, listed) in found {
-            self.doubts.missed.forget(&job);
+            self.live_lists.missed.forget(&job);
             if to_show.contains(&job) {
                 self.are_shown(&job, &listed, version, begun);
             }
@@ -178,7 +178,7 @@ impl ShardActor {
                 self.seek_remaining(&job, missed, ctx);
             }
             if self.awaits_more_pods(&job) {
-                self.doubts.proven.insert(job, (listed, version));
+                self.live_lists.proven.insert(job, (listed, version));
             } else {
                 self.send(&job, JobInput::PodsListed { listed, version, origin: ListOrigin::Live });
             }
@@ -188,17 +188,17 @@ impl ShardActor {
     /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the
     /// watch may merely be behind, the Job waits for another list.
     fn is_overdue(&mut self, job: &JobId, pods: &[Uid], to_show: bool, ctx: &mut Context<Self>) -> bool {
-        if self.doubts.missed.is_overdue(job, pods, TokioInstant::now()) {
+        if self.live_lists.missed.is_overdue(job, pods, TokioInstant::now()) {
             return true;
         }
-        self.doubts.to_show.extend(to_show.then(|| job.clone()));
+        self.live_lists.to_show.extend(to_show.then(|| job.clone()));
         self.look_later(job.clone(), ctx);
         false
     }
 
     /// Looks again for the pods of a Job, after a pause in which the watch may show their later changes.
     fn look_later(&mut self, job: JobId, ctx: &mut Context<Self>) {
-        self.timers.set(DOUBT_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
+        self.timers.set(LIVE_LIST_PAUSE, ctx, move |shard, ctx| shard.pods_missing(job, ctx));
     }
 }
 
@@ -237,16 +237,16 @@ impl ShardActor {
 
     /// Whether the watch has shown as much of a pod as a live list, or more, since that list began.
     fn is_older(&self, pod: &ObservedPod, begun: TokioInstant) -> bool {
-        self.doubts.shown_since(begun, &pod.pod.uid).is_some_and(|shown| shown >= pod.pod.version)
+        self.live_lists.shown_since(begun, &pod.pod.uid).is_some_and(|shown| shown >= pod.pod.version)
     }
 
     /// A Job was shown all its pods by a live list.
     fn are_shown(&mut self, job: &JobId, listed: &UidSet, version: u64, begun: TokioInstant) {
-        self.doubts.ahead.insert(job.clone(), (listed.clone(), version));
+        self.live_lists.ahead.insert(job.clone(), (listed.clone(), version));
         if self.chooses_pods(job) {
-            self.doubts.unlabelled_ahead.insert(job.clone(), (listed.clone(), version));
+            self.live_lists.unlabelled_ahead.insert(job.clone(), (listed.clone(), version));
             for pod in self.pod_owners.pods_of(job).difference(listed) {
-                if !self.unseen.contains(pod) && self.doubts.shown_since(begun, pod).is_none() {
+                if !self.unseen.contains(pod) && self.live_lists.shown_since(begun, pod).is_none() {
                     self.pod_owners.remove(pod);
                 }
             }
