@@ -7,6 +7,7 @@
 mod answers;
 mod foreign_jobs;
 mod handlers;
+mod hidden_pods;
 mod jobs;
 mod live_lists;
 mod messages;
@@ -16,7 +17,6 @@ mod rebuilt;
 mod searches;
 mod timers;
 mod unlabelled;
-mod unseen;
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use self::answers::Answers;
 pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
+use self::hidden_pods::HiddenPods;
 use self::jobs::JobEntry;
 use self::live_lists::LiveLists;
 pub use self::messages::{
@@ -35,7 +36,6 @@ pub use self::messages::{
 };
 use self::pod_feed::PodFeed;
 use self::timers::Timers;
-use self::unseen::UnseenPods;
 use super::pod_owners::PodOwnerIndex;
 use crate::actors::context::ReplicaContext;
 use crate::actors::jobs::releases_in_flight::ReleasesInFlight;
@@ -94,7 +94,7 @@ pub struct ShardActor {
     unlabelled_feed: PodFeed,
     /// When a Job went that needed it, from then until it is seen whether others do.
     unneeded_since: Option<TokioInstant>,
-    unseen: UnseenPods,
+    hidden: HiddenPods,
     answers: Answers,
     live_lists: LiveLists,
     timers: Timers,
@@ -128,7 +128,7 @@ impl ShardActor {
             unlabelled_feed: PodFeed::NEW,
             unneeded_since: None,
             caught_up: CaughtUp::default(),
-            unseen: UnseenPods::default(),
+            hidden: HiddenPods::default(),
             answers: Answers::default(),
             live_lists: LiveLists::default(),
             timers: Timers::default(),
@@ -179,7 +179,7 @@ impl ShardActor {
         self.take_in(pod, ctx);
         match unwatched {
             Some(unwatched) => self.keep_reading(unwatched, ctx),
-            None => self.no_longer_unseen(&uid),
+            None => self.no_longer_hidden(&uid),
         }
     }
 
@@ -231,7 +231,7 @@ impl ShardActor {
         if let Some(job) = holder {
             self.send(&job, JobInput::PodGone(uid.clone()));
         }
-        self.no_longer_unseen(uid);
+        self.no_longer_hidden(uid);
     }
 
     /// A list shows pods in the order of their names. Until it is complete, a Job's view of its pods is no
@@ -248,7 +248,7 @@ impl ShardActor {
         self.answers.list_complete(version, Kind::Labelled);
         self.orphan_pods.list_complete(Kind::Labelled);
         self.live_lists.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
-        for (pod, job) in self.unseen.known() {
+        for (pod, job) in self.hidden.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }
         // Other lists show the pods of these.
@@ -258,8 +258,8 @@ impl ShardActor {
         }
         self.pod_owners.retain_listed(&listing);
         self.show_chosen_again(&choosing, ctx);
-        let unseen = &self.unseen;
-        let may_plan = |job: &JobId, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
+        let hidden = &self.hidden;
+        let may_plan = |job: &JobId, entry: &JobEntry| !entry.awaits_pods() && !hidden.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.send(JobInput::PodsListed { listed, version, origin: ListOrigin::Shard });

@@ -114,7 +114,7 @@ impl super::JobActor {
         self.notice.shard.do_send(JobReport::Relist(self.requests.job.clone()));
     }
 
-    /// Pods may be unseen. The status or an earlier list counts more than the list shows, or the watch said
+    /// Pods may be hidden. The status or an earlier list counts more than the list shows, or the watch said
     /// DELETED for a pod with our finalizer. Nothing is decided until a live list has shown whether they
     /// exist.
     pub(super) fn pods_missing(&mut self) {

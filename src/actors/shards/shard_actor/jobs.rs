@@ -158,7 +158,7 @@ impl ShardActor {
     /// themselves have come by watch, or are about to. `arrived`: when a watch event arrived that is the
     /// cause.
     pub(super) fn deliver_listed(&mut self, job: &JobId, arrived: Option<Instant>) {
-        let Some(version) = self.pod_feed.version().filter(|_| !self.unseen.hold_back(job)) else { return };
+        let Some(version) = self.pod_feed.version().filter(|_| !self.hidden.hold_back(job)) else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_pods()) {
             let listed = self.pod_owners.pods_of(job);
             let input = JobInput::PodsListed { listed, version, origin: ListOrigin::Memory };

@@ -99,7 +99,7 @@ impl Handler<Remaining> for ShardActor {
         self.live_lists.rebuilt.forget(&job);
         for pod in &found.pods {
             let uid = &pod.pod.uid;
-            if self.pod_owners.job_of(uid) != Some(&job) && !self.unseen.holds(uid, &job, pod.pod.version) {
+            if self.pod_owners.job_of(uid) != Some(&job) && !self.hidden.holds(uid, &job, pod.pod.version) {
                 self.read_live(pod, &job, ctx);
             }
         }

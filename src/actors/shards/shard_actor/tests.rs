@@ -6,6 +6,7 @@ mod caught_up;
 mod foreign_jobs;
 mod gangs;
 mod held;
+mod hidden_pods;
 mod large_templates;
 mod left_alone;
 #[cfg(feature = "test-hooks")]
@@ -17,7 +18,6 @@ mod tenants;
 mod timers;
 mod undone;
 mod unlabelled;
-mod unseen;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

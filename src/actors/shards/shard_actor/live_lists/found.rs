@@ -131,7 +131,7 @@ impl ShardActor {
                 self.found_live(pod, job, ctx);
             } else if pod.pod.tracked
                 && self.pod_owners.job_of(uid).is_none()
-                && !self.unseen.contains(uid)
+                && !self.hidden.contains(uid)
                 && self.live_lists.shown_since(begun, uid).is_none()
             {
                 // Its label does not hide it, and the shard's watch has not shown it.
@@ -232,7 +232,7 @@ impl ShardActor {
     fn is_unknown(&self, pod: &ObservedPod, in_full: bool, begun: TokioInstant) -> bool {
         let uid = &pod.pod.uid;
         let is_missed = self.is_hidden(pod) || in_full && !self.is_older(pod, begun);
-        is_missed && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
+        is_missed && self.pod_owners.job_of(uid).is_none() && !self.hidden.contains(uid)
     }
 
     /// Whether the watch has shown as much of a pod as a live list, or more, since that list began.
@@ -246,7 +246,7 @@ impl ShardActor {
         if self.chooses_pods(job) {
             self.live_lists.unlabelled_ahead.insert(job.clone(), (listed.clone(), version));
             for pod in self.pod_owners.pods_of(job).difference(listed) {
-                if !self.unseen.contains(pod) && self.live_lists.shown_since(begun, pod).is_none() {
+                if !self.hidden.contains(pod) && self.live_lists.shown_since(begun, pod).is_none() {
                     self.pod_owners.remove(pod);
                 }
             }

@@ -15,17 +15,17 @@ struct Held;
 struct HeldPods {
     waiting: usize,
     releasing: usize,
-    unseen: usize,
+    hidden: usize,
 }
 
-const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, unseen: 0 };
+const NONE: HeldPods = HeldPods { waiting: 0, releasing: 0, hidden: 0 };
 
 impl Handler<Held> for ShardActor {
     type Result = MessageResult<Held>;
 
     fn handle(&mut self, _: Held, _: &mut Self::Context) -> Self::Result {
         let [waiting, releasing] = self.orphan_pods.held();
-        MessageResult(HeldPods { waiting, releasing, unseen: self.unseen.held() })
+        MessageResult(HeldPods { waiting, releasing, hidden: self.hidden.held() })
     }
 }
 
@@ -82,7 +82,7 @@ fn pods_that_are_gone_though_they_were_not_being_deleted_are_not_kept() {
         });
         shard.watched(left.collect()).await;
         sleep(SOON).await;
-        assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { unseen: 1_000, ..NONE });
+        assert_eq!(shard.0.send(Held).await.unwrap(), HeldPods { hidden: 1_000, ..NONE });
         sleep(Duration::from_secs(200)).await;
         assert_eq!(shard.0.send(Held).await.unwrap(), NONE);
     });

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use self::pods::Unseen;
-pub(super) use self::pods::UnseenPods;
+use self::pods::HiddenPod;
+pub(super) use self::pods::HiddenPods;
 use super::ShardActor;
 use super::jobs::JobEntry;
 use crate::actors::messages::job_input::{JobInput, ListOrigin};
@@ -56,13 +56,13 @@ impl ShardActor {
     /// Records that a Job knows such a pod: it is read again and again.
     pub(super) fn keep_reading(&mut self, Unwatched { job, version, of }: Unwatched, ctx: &Context<Self>) {
         let uid = of.2.clone();
-        if self.unseen.job_of(&uid) != Some(&job) {
-            self.no_longer_unseen(&uid);
+        if self.hidden.job_of(&uid) != Some(&job) {
+            self.no_longer_hidden(&uid);
             if !self.pod_feed.is_draining() {
                 let task = self.read_until_shown(of, &job, false, ctx);
                 self.hide((uid, version), &job, None, task);
             }
-        } else if self.unseen.is_known_now(&uid) && !self.unseen.hold_back(&job) {
+        } else if self.hidden.is_known_now(&uid) && !self.hidden.hold_back(&job) {
             self.no_longer_held_back(&job);
         }
     }
@@ -80,7 +80,7 @@ impl ShardActor {
     pub(super) fn found_live(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
         let needs_reading = self.is_hidden(pod) && !pod.pod.is_done();
-        if needs_reading && !self.unseen.holds(uid, job, pod.pod.version) {
+        if needs_reading && !self.hidden.holds(uid, job, pod.pod.version) {
             self.read_live(pod, job, ctx);
         }
     }
@@ -92,17 +92,17 @@ impl ShardActor {
         self.hide((pod.pod.uid.clone(), pod.pod.version), job, None, task);
     }
 
-    /// Reassigns an unseen pod to `job`. The old Job stops waiting for it, and gets PodGone when the watch
+    /// Reassigns a hidden pod to `job`. The old Job stops waiting for it, and gets PodGone when the watch
     /// shows the pod.
     fn pass_on(&mut self, pod: &Uid, job: &JobId) {
-        let Some(Unseen { job: before, known, .. }) = self.unseen.pods.get(pod) else { return };
+        let Some(HiddenPod { job: before, known, .. }) = self.hidden.pods.get(pod) else { return };
         if before == job {
             return;
         }
         if *known && self.pod_owners.job_of(pod).is_none() && self.jobs.contains_key(before) {
             self.pod_owners.insert(pod.clone(), before);
         }
-        self.no_longer_unseen(pod);
+        self.no_longer_hidden(pod);
     }
 
     /// Records a pod that the watch does not show in a readable form.
@@ -116,7 +116,7 @@ impl ShardActor {
         self.pass_on(&pod, job);
         let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
         let known = is_gone || self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), version, known, unreadable, _task: task });
+        self.hidden.insert(pod, HiddenPod { job: job.clone(), version, known, unreadable, _task: task });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
@@ -133,17 +133,17 @@ impl ShardActor {
         let is_ours = || self.places.of_job(job) == self.owned.id;
         if pod.has_left && !is_ours() {
             self.no_longer_ours(&pod.uid);
-            return self.no_longer_unseen(&pod.uid);
+            return self.no_longer_hidden(&pod.uid);
         }
         self.pod_feed.mark(job, &pod.uid);
-        let is_held = self.unseen.holds(&pod.uid, job, pod.version);
-        let is_its = self.unseen.job_of(&pod.uid) == Some(job);
-        if !is_held || (is_its && !self.unseen.is_unreadable(&pod.uid)) {
+        let is_held = self.hidden.holds(&pod.uid, job, pod.version);
+        let is_its = self.hidden.job_of(&pod.uid) == Some(job);
+        if !is_held || (is_its && !self.hidden.is_unreadable(&pod.uid)) {
             let of = (pod.namespace.clone(), (&*pod.name).into(), pod.uid.clone());
             let task = self.read_until_shown(of, job, false, ctx);
             self.hide((pod.uid.clone(), pod.version), job, Some(pod.clone()), task);
         }
-        if self.jobs.contains_key(job) && self.unseen.reported.insert(pod.uid.clone()) {
+        if self.jobs.contains_key(job) && self.hidden.reported.insert(pod.uid.clone()) {
             self.warn(
                 job.clone(),
                 "UnreadablePod",
@@ -155,7 +155,7 @@ impl ShardActor {
     /// Records an unreadable pod that names no Job. A Job may have left it behind with our finalizer: it is
     /// released, or adopted, once it can be read.
     fn nameless_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        if self.unseen.nameless.contains_key(&pod.uid) || self.pod_feed.is_draining() {
+        if self.hidden.nameless.contains_key(&pod.uid) || self.pod_feed.is_draining() {
             return;
         }
         let (cx, shard, pod) = (self.cx.clone(), ctx.address(), pod.clone());
@@ -164,11 +164,11 @@ impl ShardActor {
             let found = cx.until_readable(&pod).await;
             shard.do_send(Shown { pod: pod.uid, found });
         });
-        self.unseen.nameless.insert(uid, AbortOnDropHandle::new(task));
+        self.hidden.nameless.insert(uid, AbortOnDropHandle::new(task));
     }
 
     /// A pod is gone, and the watch may not have shown it.
-    fn gone_unseen(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
+    fn gone_hidden(&mut self, pod: &Uid, ctx: &mut Context<Self>) {
         self.answered_gone(pod, ctx);
         self.live_lists.pod_left(pod);
         self.orphan_pods.forget(pod);
@@ -192,7 +192,7 @@ impl ShardActor {
     /// The Job that holds a pod. A list that did not show the pod has taken it off the index, and its Job keeps it while it is
     /// not seen.
     pub(super) fn holder_of(&self, pod: &Uid) -> Option<JobId> {
-        self.pod_owners.job_of(pod).or_else(|| self.unseen.job_of(pod)).cloned()
+        self.pod_owners.job_of(pod).or_else(|| self.hidden.job_of(pod)).cloned()
     }
 
     fn warn(&self, about: JobId, reason: &'static str, message: String) {
@@ -208,9 +208,9 @@ impl ShardActor {
 
     /// Records that a Job is known: unreadable pods of it were found before.
     pub(super) fn job_known(&mut self, job: &JobId, ctx: &Context<Self>) {
-        if self.unseen.hold_back(job) {
+        if self.hidden.hold_back(job) {
             self.show_wait(job, Some(&Wait::PodsUnknown));
-            self.unseen.unreadable_of(job).iter().for_each(|pod| self.pod_unreadable(pod, ctx));
+            self.hidden.unreadable_of(job).iter().for_each(|pod| self.pod_unreadable(pod, ctx));
         }
     }
 
@@ -262,24 +262,24 @@ impl ShardActor {
         let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
         let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job)).cloned();
         let Some(job) = job else { return false };
-        if !self.unseen.holds(&pod.pod.uid, &job, pod.pod.version) && !self.pod_feed.is_draining() {
+        if !self.hidden.holds(&pod.pod.uid, &job, pod.pod.version) && !self.pod_feed.is_draining() {
             self.read_live(pod, &job, ctx);
         }
         true
     }
 
     /// The pod is shown, or gone: its Job may have waited for that.
-    pub(super) fn no_longer_unseen(&mut self, pod: &Uid) {
-        self.unseen.nameless.remove(pod);
-        let Some((job, known)) = self.unseen.remove(pod) else { return };
-        if !known && !self.unseen.hold_back(&job) {
+    pub(super) fn no_longer_hidden(&mut self, pod: &Uid) {
+        self.hidden.nameless.remove(pod);
+        let Some((job, known)) = self.hidden.remove(pod) else { return };
+        if !known && !self.hidden.hold_back(&job) {
             self.no_longer_held_back(&job);
         }
     }
 
     /// Whether a Job waits for pods that are unknown, or for a list of its own.
     pub(super) fn awaits_more_pods(&self, job: &JobId) -> bool {
-        self.unseen.hold_back(job) || self.jobs.get(job).is_some_and(JobEntry::awaits_pods)
+        self.hidden.hold_back(job) || self.jobs.get(job).is_some_and(JobEntry::awaits_pods)
     }
 
     /// A Job has waited for pods that were unknown.
@@ -304,16 +304,16 @@ impl ShardActor {
     /// A Job is rebuilt: it waits for all pods that are not seen, unless it is gone.
     pub(super) fn none_seen(&mut self, job: &JobId) {
         if self.jobs.get(job).is_some_and(|entry| !entry.is_gone()) {
-            self.unseen.job_rebuilt(job);
+            self.hidden.job_rebuilt(job);
         }
-        if self.unseen.hold_back(job) {
+        if self.hidden.hold_back(job) {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
     }
 
     /// A Job is gone: it releases its pods, whether it knows all of them or not.
     pub(super) fn wait_for_no_pod(&mut self, job: &JobId) {
-        if self.unseen.job_vanished(job) {
+        if self.hidden.job_vanished(job) {
             self.no_longer_held_back(job);
         }
     }
@@ -324,7 +324,7 @@ impl Handler<Shown> for ShardActor {
 
     fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
         // The watch may have shown it meanwhile, and even its end.
-        let is_awaited = self.unseen.nameless.remove(&pod).is_some() || self.unseen.contains(&pod);
+        let is_awaited = self.hidden.nameless.remove(&pod).is_some() || self.hidden.contains(&pod);
         if !is_awaited || self.pod_feed.is_draining() {
             return;
         }
@@ -334,8 +334,8 @@ impl Handler<Shown> for ShardActor {
                 self.route_pod(found, ctx);
             }
             None => {
-                self.gone_unseen(&pod, ctx);
-                self.no_longer_unseen(&pod);
+                self.gone_hidden(&pod, ctx);
+                self.no_longer_hidden(&pod);
             }
         }
         self.show_held();

@@ -176,7 +176,7 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
 /// The Job that waited for it must not wait any longer, unless the reading that shows
 /// that is older.
 #[test]
-fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
+fn a_hidden_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
     let of = |version, job: &str| labelled(at(version, "Running", pod("p", job)));
     for (what, shown, goes_on) in [
         ("then it cannot be read", change(&broken(of(8, "k"))), true),
