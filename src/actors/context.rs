@@ -20,7 +20,7 @@ use crate::actors::pacing::api_backoff::ApiBackoff;
 use crate::actors::pacing::large_pods::LargePods;
 use crate::actors::pacing::long_works::LongWorks;
 use crate::actors::pacing::pauses::Pauses;
-use crate::actors::pacing::rereads::Rereads;
+use crate::actors::pacing::read_retries::ReadRetries;
 use crate::actors::pacing::rest::rest_after;
 use crate::actors::pods::pod_watch::{Kind, PodWatch, Services};
 use crate::cluster::boot_clock::BootClock;
@@ -84,7 +84,7 @@ pub struct ReplicaServices {
     /// The work that is left for each shard.
     pub loads: LoadBoard,
     /// Further reads of objects that cannot be read.
-    pub rereads: Rereads,
+    pub read_retries: ReadRetries,
     /// When pods may be labelled again, by whichever part of the replica.
     pub label_pauses: Pauses,
     /// Why the whole replica must end, if it must.
@@ -157,7 +157,7 @@ impl ReplicaContext {
             recorder,
             metrics,
             loads,
-            rereads: Rereads::default(),
+            read_retries: ReadRetries::default(),
             label_pauses: Pauses::default(),
             job_index,
             jobs_by_name: JobsByName::default(),
@@ -201,7 +201,7 @@ impl ReplicaContext {
     /// Reads a pod that cannot be read, until it can be; `None` if it is gone.
     pub async fn until_readable(&self, pod: &Unreadable) -> Option<Box<ObservedPod>> {
         let read = async || self.reads.find_pod(&pod.namespace, &pod.name, &pod.uid).await;
-        self.rereads.until_readable(&pod.namespace, self.api_backoff(), read).await
+        self.read_retries.until_readable(&pod.namespace, self.api_backoff(), read).await
     }
 
     /// Lists something of a namespace in one of its turns. The turn rests afterwards, in proportion to the

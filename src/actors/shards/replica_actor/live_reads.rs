@@ -80,7 +80,7 @@ impl ReplicaActor {
         let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid().clone());
         let task = self.unit.spawn("a reading of a Job", async move {
             let read = || cx.reads.find_job(&job);
-            let found = cx.rereads.until_readable(job.namespace(), cx.api_backoff(), read).await;
+            let found = cx.read_retries.until_readable(job.namespace(), cx.api_backoff(), read).await;
             this.do_send(JobReadable { job, found });
         });
         self.live_reads.unreadable.insert(uid, AbortOnDropHandle::new(task));

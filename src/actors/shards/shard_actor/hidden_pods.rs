@@ -236,7 +236,9 @@ impl ShardActor {
             loop {
                 let shown = match found.take() {
                     Some(shown) => shown,
-                    None => Box::pin(cx.rereads.until_readable(namespace, cx.api_backoff(), &read)).await,
+                    None => {
+                        Box::pin(cx.read_retries.until_readable(namespace, cx.api_backoff(), &read)).await
+                    }
                 };
                 let is_gone = shown.is_none();
                 shard.do_send(Shown { pod: pod.clone(), found: shown });

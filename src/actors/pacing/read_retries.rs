@@ -17,15 +17,15 @@ const PACE: Duration = Duration::from_secs(1);
 
 /// The turns of the reads of one replica. Clones share them.
 #[derive(Clone)]
-pub struct Rereads(FairSemaphore);
+pub struct ReadRetries(FairSemaphore);
 
-impl Default for Rereads {
+impl Default for ReadRetries {
     fn default() -> Self {
         Self(FairSemaphore::new(TURNS, SHARE))
     }
 }
 
-impl Rereads {
+impl ReadRetries {
     /// Reads an object of a namespace, with pauses that grow, until that succeeds: no
     /// event shows when it can be read.
     pub async fn until_readable<T, F>(
