@@ -12,10 +12,10 @@
 //! all.
 
 mod buckets;
-mod few;
 pub mod job_controller;
 pub mod labels;
 pub mod latency;
+mod numbered_family;
 mod oldest;
 mod process;
 pub mod rest_client;

@@ -15,12 +15,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::few::Few;
 use super::labels::{
     CompletionMode, CreationReason, ExternalJobLabels, FinalizerEvent, FinishedIndexLabels,
     FinishedJobLabels, FinishedPodLabels, Outcome, PodCreationLabels, PodFailurePolicyLabels, SyncLabels,
     TrackingFinalizerLabels,
 };
+use super::numbered_family::NumberedFamily;
 use super::{Buckets, DurationFamily, Group};
 
 /// Names of other controllers that are distinguished. Users choose them.
@@ -31,20 +31,20 @@ const OTHER_CONTROLLERS: &str = "other";
 /// The metrics of Kubernetes' own Job controller.
 #[derive(Debug)]
 pub struct JobControllerMetrics {
-    syncs: Few<SyncLabels, Counter, { SyncLabels::COUNT }>,
-    sync_duration: Few<SyncLabels, Histogram, { SyncLabels::COUNT }, Buckets>,
+    syncs: NumberedFamily<SyncLabels, Counter, { SyncLabels::COUNT }>,
+    sync_duration: NumberedFamily<SyncLabels, Histogram, { SyncLabels::COUNT }, Buckets>,
     /// Jobs that became Complete or Failed.
     pub jobs_finished: Family<FinishedJobLabels, Counter>,
-    pods_finished: Few<FinishedPodLabels, Counter, { FinishedPodLabels::COUNT }>,
+    pods_finished: NumberedFamily<FinishedPodLabels, Counter, { FinishedPodLabels::COUNT }>,
     external_jobs: Family<ExternalJobLabels, Counter>,
     /// The names of controllers that have a series.
     controllers: Mutex<HashSet<String>>,
     /// Failed pods that a pod failure policy's rule matched.
     pub pod_failures_handled_by_failure_policy: Family<PodFailurePolicyLabels, Counter>,
-    terminated_pods: Few<TrackingFinalizerLabels, Counter, { TrackingFinalizerLabels::COUNT }>,
+    terminated_pods: NumberedFamily<TrackingFinalizerLabels, Counter, { TrackingFinalizerLabels::COUNT }>,
     /// Indexes that succeeded or finally failed.
     pub finished_indexes: Family<FinishedIndexLabels, Counter>,
-    pods_creation: Few<PodCreationLabels, Counter, { PodCreationLabels::COUNT }>,
+    pods_creation: NumberedFamily<PodCreationLabels, Counter, { PodCreationLabels::COUNT }>,
     /// Time from the end of a finished Job's TTL to its deletion.
     pub ttl_deletion_duration: Histogram,
 }
@@ -58,10 +58,10 @@ impl JobControllerMetrics {
             "The time it took to sync a job",
         );
         let metrics = Self {
-            syncs: Few::new(job.add("job_syncs", "The number of job syncs")),
-            sync_duration: Few::new(sync_duration),
+            syncs: NumberedFamily::new(job.add("job_syncs", "The number of job syncs")),
+            sync_duration: NumberedFamily::new(sync_duration),
             jobs_finished: job.add("jobs_finished", "The number of finished jobs"),
-            pods_finished: Few::new(
+            pods_finished: NumberedFamily::new(
                 job.add("job_pods_finished", "The number of finished pods that are fully tracked"),
             ),
             external_jobs: job.add(
@@ -73,7 +73,7 @@ impl JobControllerMetrics {
                 "pod_failures_handled_by_failure_policy",
                 "The number of failed pods handled by a pod failure policy, by the action of the matched rule",
             ),
-            terminated_pods: Few::new(job.add(
+            terminated_pods: NumberedFamily::new(job.add(
                 "terminated_pods_tracking_finalizer",
                 "The number of terminated pods that have the tracking finalizer: added and deleted",
             )),
@@ -81,7 +81,7 @@ impl JobControllerMetrics {
                 "job_finished_indexes",
                 "The number of finished indexes by status and kind of back-off limit",
             ),
-            pods_creation: Few::new(
+            pods_creation: NumberedFamily::new(
                 job.add("job_pods_creation", "The number of pods created, by reason and outcome"),
             ),
             ttl_deletion_duration: Group { registry: job.registry, prefix: "ttl_after_finished_controller" }

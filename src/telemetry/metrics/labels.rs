@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-use super::few::Numbered;
+use super::numbered_family::Numbered;
 
 /// Defines enums whose variants are written as the given texts.
 macro_rules! label_values {

@@ -1,4 +1,4 @@
-//! Families with few label sets, on paths that are walked for every pod.
+//! Families whose label sets are numbered, on paths that are walked for every pod.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -15,12 +15,12 @@ pub(super) trait Numbered: Clone + Eq + Hash + Debug {
 /// A family that looks each of its `N` label sets up only once. As in any family, a series appears when it is
 /// first used.
 #[derive(Debug)]
-pub(super) struct Few<L: Eq + Hash, M, const N: usize, C = fn() -> M> {
+pub(super) struct NumberedFamily<L: Eq + Hash, M, const N: usize, C = fn() -> M> {
     family: Family<L, M, C>,
     series: [OnceLock<M>; N],
 }
 
-impl<L: Numbered, M: Clone, C: MetricConstructor<M>, const N: usize> Few<L, M, N, C> {
+impl<L: Numbered, M: Clone, C: MetricConstructor<M>, const N: usize> NumberedFamily<L, M, N, C> {
     pub(super) fn new(family: Family<L, M, C>) -> Self {
         Self { family, series: std::array::from_fn(|_| OnceLock::new()) }
     }
