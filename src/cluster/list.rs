@@ -21,11 +21,11 @@ use serde::de::IgnoredAny;
 
 pub(crate) use self::json::JsonList;
 use self::protobuf::ProtobufList;
-use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};
 use super::wire::{
     DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, guarded, version_number,
 };
+use crate::cluster::byte_queue::TooLong;
 use crate::job::short_text::short;
 
 /// Why a list cannot be read to its end.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
 
 use super::{ListError, version};
-use crate::cluster::pieces::checked;
+use crate::cluster::byte_queue::checked;
 use crate::cluster::wire::ListMeta;
 
 /// Most bytes around the objects.

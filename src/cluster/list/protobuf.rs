@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{ListError, version};
-use crate::cluster::pieces::{Pieces, checked};
+use crate::cluster::byte_queue::{ByteQueue, checked};
 use crate::cluster::wire::ListMeta;
 use crate::cluster::wire::protobuf::{FieldError, MAGIC, Malformed, Message, Value};
 use crate::job::protobuf::{WireType, tag, varint};
@@ -18,7 +18,7 @@ const ITEM: u32 = 2;
 /// Splits the body of a list into the messages of its objects.
 #[derive(Debug, Default)]
 pub(crate) struct ProtobufList {
-    pieces: Pieces,
+    bytes: ByteQueue,
     expects: Expected,
     /// The beginning of an incomplete number.
     number: Number,
@@ -71,14 +71,14 @@ impl Number {
 
 impl ProtobufList {
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.pieces.push(piece);
+        self.bytes.push(piece);
     }
 
     /// The message of the next object that is complete.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, ListError> {
         loop {
             self.expects = match self.expects {
-                Expected::Magic => match self.pieces.take(MAGIC.len()) {
+                Expected::Magic => match self.bytes.take(MAGIC.len()) {
                     Some(magic) if *magic == *MAGIC => Expected::Tag,
                     Some(_) => return Err(Malformed::Magic.into()),
                     None => return Ok(None),
@@ -102,7 +102,7 @@ impl ProtobufList {
                     None => return Ok(None),
                 },
                 Expected::Value(field, length) => {
-                    let Some(value) = self.pieces.take(length) else { return Ok(None) };
+                    let Some(value) = self.bytes.take(length) else { return Ok(None) };
                     self.expects = Expected::Tag;
                     match (self.left, field) {
                         (Some(_), ITEM) => return Ok(Some(value)),
@@ -114,7 +114,7 @@ impl ProtobufList {
                     }
                     Expected::Tag
                 }
-                Expected::Skipped(length) => match length - self.pieces.skip(length) {
+                Expected::Skipped(length) => match length - self.bytes.skip(length) {
                     0 => Expected::Tag,
                     left => {
                         self.expects = Expected::Skipped(left);
@@ -139,7 +139,7 @@ impl ProtobufList {
 
     /// A number, once it has arrived.
     fn number(&mut self) -> Result<Option<u64>, Malformed> {
-        while let Some(byte) = self.pieces.byte() {
+        while let Some(byte) = self.bytes.byte() {
             self.spend(1)?;
             if let Some(number) = self.number.push(byte)? {
                 return Ok(Some(number));

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::pieces::LONGEST;
+use crate::cluster::byte_queue::LONGEST;
 use crate::cluster::test_protobuf::{field, list_metadata, object, pod_list};
 use crate::cluster::wire::{ObservedPod, PodDecoder};
 

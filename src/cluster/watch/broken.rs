@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cluster::byte_queue::TooLong;
 use crate::cluster::list::ListError;
-use crate::cluster::pieces::TooLong;
 use crate::cluster::transport::TransportError;
 use crate::cluster::wire::Refusal;
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::cluster::pieces::{Pieces, TooLong, checked};
+use crate::cluster::byte_queue::{ByteQueue, TooLong, checked};
 
 /// Size in bytes of the length prefix of a frame.
 const HEAD: usize = 4;
@@ -10,7 +10,7 @@ const HEAD: usize = 4;
 /// Splits a stream of pieces into frames. A frame that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    pieces: Pieces,
+    bytes: ByteQueue,
     /// The length of an incomplete frame whose prefix has been read.
     length: Option<usize>,
 }
@@ -18,26 +18,26 @@ pub(super) struct Frames {
 impl Frames {
     /// Adds the next piece. The piece before must hold no complete frame any more.
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.pieces.push(piece);
+        self.bytes.push(piece);
     }
 
     /// The next complete frame, without its length prefix.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         let length = match self.length {
             Some(length) => length,
-            None => match self.pieces.take(HEAD) {
+            None => match self.bytes.take(HEAD) {
                 Some(head) => checked(head.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)))?,
                 None => return Ok(None),
             },
         };
-        let frame = self.pieces.take(length);
+        let frame = self.bytes.take(length);
         self.length = if frame.is_none() { Some(length) } else { None };
         Ok(frame)
     }
 
     /// Whether an incomplete frame is buffered.
     pub(super) fn is_cut(&self) -> bool {
-        self.length.is_some() || !self.pieces.is_empty()
+        self.length.is_some() || !self.bytes.is_empty()
     }
 }
 

@@ -6,7 +6,7 @@ use http::HeaderMap;
 use super::event::{Event, read_event, read_frame};
 use super::frames::Frames;
 use super::lines::Lines;
-use crate::cluster::pieces::TooLong;
+use crate::cluster::byte_queue::TooLong;
 use crate::cluster::wire::protobuf::is_in_protobuf;
 use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable, guarded};
 

@@ -5,7 +5,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::cluster::pieces::{TooLong, checked};
+use crate::cluster::byte_queue::{TooLong, checked};
 
 /// Splits a stream of pieces into lines. A line that arrives in one piece is not copied.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Lines {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cluster::pieces::LONGEST;
+    use crate::cluster::byte_queue::LONGEST;
 
     #[test]
     fn lines_are_complete_however_the_stream_is_cut() {

@@ -21,14 +21,14 @@ pub(super) fn checked(length: u64) -> Result<usize, TooLong> {
 
 /// A stream of pieces. A part that arrives in one piece is not copied.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct ByteQueue {
     /// The beginning of an incomplete part.
     partial: BytesMut,
     /// Bytes that have not been looked at.
     unread: Bytes,
 }
 
-impl Pieces {
+impl ByteQueue {
     /// Adds the next piece.
     pub(super) fn push(&mut self, piece: Bytes) {
         self.partial.extend_from_slice(&self.unread);
