@@ -15,8 +15,8 @@
 //! by a webhook are returned as well, whatever their code.
 
 mod answer;
+mod awaited_answer;
 mod dispatch;
-mod flight;
 mod priority;
 mod slots;
 mod turn;

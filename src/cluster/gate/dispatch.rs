@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{self, Answer, WriteError};
-use super::flight::{self, Sent};
+use super::awaited_answer::{self, Sent};
 use super::slots::{Signal, Slot};
 use super::turn::Turn;
 use super::waiting::Waiting;
@@ -217,7 +217,7 @@ impl Shared {
         let (opened, turns) = (self.transport.open(request), self.long_answers.clone());
         let namespace = write.namespace().clone();
         let answer = async move { turns.read(opened.await?, Some(&namespace)).await };
-        let outcome = Box::pin(flight::outcome(answer.boxed(), fence.clone(), longest));
+        let outcome = Box::pin(awaited_answer::outcome(answer.boxed(), fence.clone(), longest));
         Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
     }
 
