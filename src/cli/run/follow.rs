@@ -18,7 +18,7 @@ use super::progress::Progress;
 use super::results::Record;
 use super::tracker::Tracker;
 use super::view::JobView;
-use super::waits::{PATIENCE, Waits};
+use super::wait_notices::{PATIENCE, Waits};
 use crate::cli::lists::objects;
 use crate::cli::pod_view::PodView;
 use crate::cli::readable::{Readable, events};

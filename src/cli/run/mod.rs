@@ -25,7 +25,7 @@ mod tail;
 mod target;
 mod tracker;
 mod view;
-mod waits;
+mod wait_notices;
 
 use std::io::Write as _;
 use std::path::PathBuf;
