@@ -12,7 +12,7 @@ mod screen;
 mod text;
 pub(super) mod top;
 mod view;
-mod waits;
+mod wait_reasons;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;

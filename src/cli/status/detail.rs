@@ -184,10 +184,10 @@ mod tests {
     use serde_json::json;
 
     use super::super::job::tests::{ended, job};
-    use super::super::waits::Waiting;
     use super::*;
     use crate::cli::failures::Failures;
     use crate::cli::ownership::Ownership;
+    use crate::cli::status::wait_reasons::Waiting;
     use crate::telemetry::printable::is_shown;
 
     #[test]

@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::job::JobReport;
 use super::report::{Report, Selection, waits, with_logs, with_pods};
-use super::waits::{Inquiry, Waiting};
+use super::wait_reasons::{Inquiry, Waiting};
 use crate::cli::failure;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;

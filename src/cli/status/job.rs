@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::index_map::IndexMap;
 use super::results::IndexResult;
-use super::waits::Waiting;
+use super::wait_reasons::Waiting;
 use crate::actors::overview::{Interest, JobEnd};
 use crate::cli::failures::Failures;
 use crate::cli::job_phase::JobPhase;

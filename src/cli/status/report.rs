@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::index_map::IndexMap;
 use super::job::JobReport;
 use super::results;
-use super::waits::{Inquiry, Waiting};
+use super::wait_reasons::{Inquiry, Waiting};
 use crate::cli::failures::Failures;
 use crate::cli::job_name::not_found;
 use crate::cli::lists::{objects, views};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::job::JobReport;
 use super::report::Report;
-use super::waits::Waiting;
+use super::wait_reasons::Waiting;
 use crate::cli::duration;
 use crate::cli::fit::{Shorten, clip};
 use crate::cli::line::{Line, Paint};
