@@ -17,19 +17,20 @@ const NAMESPACES: usize = 64;
 
 /// Working time that no rest has made up for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Due {
+pub struct OwedRest {
     work: Duration,
     /// When the last work ended.
     worked: Option<Instant>,
 }
 
-impl Due {
+impl OwedRest {
     /// The part of it that is due at this time.
     fn at(self, time: Instant) -> Duration {
         let rested = self.worked.map_or(Duration::ZERO, |worked| time.saturating_duration_since(worked));
         self.work.saturating_sub(rested / REST)
     }
 
+    /// Adds a work. Returns the working time that no rest has made up for, 15 s at most.
     pub fn add(&mut self, began: Instant, now: Instant) -> Duration {
         let work = (self.at(began) + now.saturating_duration_since(began)).min(MOST);
         *self = Self { work, worked: Some(now) };
@@ -39,7 +40,7 @@ impl Due {
 
 /// The long works of all Jobs of each namespace. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct LongWorks(Arc<Mutex<HashMap<Arc<str>, Due>>>);
+pub struct LongWorks(Arc<Mutex<HashMap<Arc<str>, OwedRest>>>);
 
 impl LongWorks {
     /// A Job of this namespace has worked. Returns the work of the namespace that no rest has followed.

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::actors::pacing::long_works::{Due, LongWorks, REST};
+use crate::actors::pacing::long_works::{LongWorks, OwedRest, REST};
 
 /// So much work at once needs no rest: no thread is held up by that.
 const AT_ONCE: Duration = Duration::from_millis(20);
@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_millis(20);
 /// The rest of an actor.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
-    due: Due,
+    due: OwedRest,
     until: Option<Instant>,
 }
 
