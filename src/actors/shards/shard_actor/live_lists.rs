@@ -30,7 +30,7 @@ use actix::{AsyncContext, Context, Message, SpawnHandle};
 use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::missed::Missed;
+use super::missed::{LIVE_LIST_PAUSE, Missed};
 use super::rebuilt::Rebuilt;
 use super::searches::Searches;
 use super::{RELIST_DELAY, ShardActor};
@@ -48,8 +48,6 @@ use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::tidying::{Tidying, give_back};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// Pause before pods are listed again after a list that did not show all of them.
-pub(super) const LIVE_LIST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest that a live list may take. Changes from the watch are remembered for no longer, so a list that
 /// took longer is repeated.
 pub(super) const LONGEST_LIST: Duration = Duration::from_secs(600);

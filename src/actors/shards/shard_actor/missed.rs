@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::live_lists::LIVE_LIST_PAUSE;
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::Uid;
 
+/// Pause before pods are listed again after a list that did not show all of them.
+pub(super) const LIVE_LIST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before the shard's pods are listed again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
