@@ -58,7 +58,7 @@ impl Lineage {
         self.attempt == 0 && self.nodes.is_empty() && self.raises.is_empty()
     }
 
-    /// The approximate memory that it takes in a table of lineages, in bytes; 0 if it says nothing. A list has room for twice
+    /// The approximate memory of its entry in a table of lineages, in bytes; 0 if it says nothing. A list has room for twice
     /// as many entries at most.
     pub fn bytes(&self) -> usize {
         let of_node = |failed: &FailedOn| 2 * size_of::<FailedOn>() + failed.node.len() + 2 * ALLOCATION;

@@ -61,7 +61,7 @@ pub(super) enum Signal {
     /// 5xx or no answer, for an unknown reason.
     Failed,
     /// A webhook failed, refused since it is busy itself, or held the call up: the answer came much later than
-    /// the API server answers others. Such calls keep few slots, however well they end.
+    /// the API server answers others. These calls keep few slots, however well they end.
     Webhook,
     /// The API server refused to read it (429).
     Busy,

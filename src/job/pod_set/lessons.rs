@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::job::lineage::Lineage;
 
-/// Bytes that the lessons of a Job may take in any case. The fullest lineage takes three quarters of them.
+/// Bytes that the lessons of a Job may always take. The fullest lineage takes three quarters of them.
 const LEAST: usize = 16 << 10;
 /// Bytes that they may take besides for each pod that the Job has.
 const OF_POD: usize = 1 << 10;
@@ -19,7 +19,7 @@ pub(super) struct Lessons {
 }
 
 impl Lessons {
-    /// The most bytes of a Job with so many pods.
+    /// The most bytes of a Job with this number of pods.
     pub(super) fn most(pods: usize) -> usize {
         LEAST + pods * OF_POD
     }

@@ -56,7 +56,7 @@ impl Lineages {
         if !pod.selected {
             return;
         }
-        // Whatever its index: no pod is of a later attempt than the current one.
+        // The index does not matter: no pod is of a later attempt than the current one.
         self.attempt = self.attempt.max(pod.attempt());
         let (place, teaches) = match spec.completion {
             Completion::Indexed(end) => {

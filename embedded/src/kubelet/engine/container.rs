@@ -171,7 +171,7 @@ impl Container {
         Ok(self.engine.0.docker.attach_container(&self.id, Some(all)).await?.output)
     }
 
-    /// Its output from now on, if it runs. Podman prepares a container that has ended for another start if somebody attaches to
+    /// Its output from now on, if it runs. Podman prepares a container that has ended for another start if a client attaches to
     /// it, and forgets its exit code.
     async fn attach_again(&self) -> Result<Option<Output>, Error> {
         let state = self.engine.inspect_container(&self.id).await?.state;

@@ -40,7 +40,7 @@ async fn start(program: impl Fn(&Path) + Send + 'static) -> Result<(), String> {
     engine.start(recipe).await.map(drop).map_err(|error| error.to_string())
 }
 
-/// Podman prepares a container that has ended for another start if somebody attaches to it, and forgets its exit code.
+/// Podman prepares a container that has ended for another start if a client attaches to it, and forgets its exit code.
 #[tokio::test]
 async fn output_that_breaks_off_is_followed_again_only_while_the_container_runs() {
     for is_running in [false, true] {
