@@ -213,19 +213,21 @@ impl WriteGate {
         write: Write,
         trace: CallTrace,
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let (waiting, turn) = Waiting::of(&order);
-        let shared = self.shared.clone();
-        shared.queue(&order, write.namespace().clone(), waiting);
+        let turn = self.reserve(&order, write.namespace().clone());
         // Boxed, since the future of a caller that awaits it would have room for it twice.
-        Box::pin(shared.carry_out(order, write, trace, turn))
+        Box::pin(self.shared.clone().carry_out(order, write, trace, turn))
     }
 
     /// Asks for the turn of a Job's status in this namespace. Its content can be decided when the turn has
     /// come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
+        self.reserve(order, namespace)
+    }
+
+    fn reserve(&self, order: &Order, namespace: Arc<str>) -> Reservation {
         let (waiting, turn) = Waiting::of(order);
-        self.shared.queue(order, namespace, waiting);
-        Reservation { turn }
+        self.shared.queue(order, namespace.clone(), waiting);
+        Reservation::of(self.shared.clone(), order, namespace, turn)
     }
 
     /// How quickly the API server answers writes at present; zero if unknown.
@@ -247,7 +249,8 @@ impl WriteGate {
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (sender, granted) = oneshot::channel();
         grant(sender, Ok(turn));
-        Box::pin(self.shared.clone().carry_out(order, write, trace, granted))
+        let here = Reservation::of(self.shared.clone(), &order, write.namespace().clone(), granted);
+        Box::pin(self.shared.clone().carry_out(order, write, trace, here))
     }
 
     /// How many writes each Job of this namespace with waiting writes may have in flight. In total they

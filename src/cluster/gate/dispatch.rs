@@ -10,15 +10,16 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{self, Answer, WriteError};
 use super::awaited_answer::{self, Sent};
 use super::slots::{Signal, Slot};
-use super::turn::Turn;
+use super::turn::{Reservation, Turn};
 use super::waiting::Waiting;
 use super::write::{Call, Write};
-use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State, closed};
+use super::{HELD_UP, HELD_UP_SURELY, Order, Priority, Shared, State};
 use crate::cluster::answer_time;
 use crate::cluster::departure::Departure;
 use crate::cluster::fair_queue::Room;
 use crate::cluster::fence::Fence;
 use crate::cluster::rate::Rate;
+use crate::job::uid::Uid;
 use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 /// The dispatcher: gives waiting writes their turn, as window and rate allow.
@@ -110,18 +111,16 @@ impl Shared {
         order: Order,
         write: Write,
         trace: CallTrace,
-        mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
+        mut turn: Reservation,
     ) -> Result<Answer, WriteError> {
         let mut resends = 0_u32;
         loop {
             let granted = tokio::select! {
                 biased;
-                granted = &mut turn => Some(granted.unwrap_or_else(|_| Err(closed()))?),
+                granted = turn.come() => Some(granted?),
                 () = order.fence.closed() => None,
             };
             let Some(mut granted) = granted else {
-                drop(turn);
-                self.forget_unwanted(&order, write.namespace());
                 return self.fenced(&order.fence);
             };
             let call = write.call();
@@ -142,7 +141,7 @@ impl Shared {
                     let (again, next_turn) = Waiting::of(&order);
                     let namespace = write.namespace().clone();
                     self.end(slot, signal, |state| state.requeue(&order, namespace, again, retry_after));
-                    turn = next_turn;
+                    turn = Reservation::of(self.clone(), &order, write.namespace().clone(), next_turn);
                 }
                 result => {
                     let asked = match &result {
@@ -188,9 +187,9 @@ impl Shared {
     }
 
     /// Drops the writes of a flow whose callers no longer wait.
-    fn forget_unwanted(&self, order: &Order, namespace: &Arc<str>) {
+    pub(super) fn forget_unwanted(&self, priority: Priority, namespace: &Arc<str>, flow: &Uid) {
         let mut state = self.lock();
-        state.queue.forget(order.priority, namespace, &order.flow);
+        state.queue.forget(priority, namespace, flow);
         self.update_gauges(&state);
     }
 

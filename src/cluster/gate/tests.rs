@@ -165,6 +165,21 @@ async fn what_is_sent_in_a_turn_is_decided_when_it_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn turns_and_writes_that_are_dropped_leave_the_queue() {
+    let bench = bench(one_at_a_time(), []);
+    let _full = bench.gate.reserve_status(&order(Priority::Status, "first"), "n".into());
+    let flows = || (0..1000).map(|flow| order(Priority::Status, &flow.to_string()));
+    let turns: Vec<_> = flows().map(|order| bench.gate.reserve_status(&order, "n".into())).collect();
+    let writes: Vec<_> = flows().map(|order| bench.gate.submit(order, create("x"))).collect();
+    let waiting = || bench.gate.shared.lock().queue.len(Priority::Status);
+    assert_eq!(waiting(), 2000);
+    drop(turns);
+    assert_eq!(waiting(), 1000);
+    drop(writes);
+    assert_eq!(waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_huge_job_does_not_starve_small_ones() {
     let mut bench = bench(one_at_a_time(), []);
     for (of_huge, rounds) in [(Priority::Create, 1), (Priority::Finalizer, 5)] {
