@@ -168,9 +168,9 @@ async fn what_is_sent_in_a_turn_is_decided_when_it_has_come() {
 async fn turns_and_writes_that_are_dropped_leave_the_queue() {
     let bench = bench(one_at_a_time(), []);
     let _full = bench.gate.reserve_status(&order(Priority::Status, "first"), "n".into());
-    let flows = || (0..1000).map(|flow| order(Priority::Status, &flow.to_string()));
-    let turns: Vec<_> = flows().map(|order| bench.gate.reserve_status(&order, "n".into())).collect();
-    let writes: Vec<_> = flows().map(|order| bench.gate.submit(order, create("x"))).collect();
+    let flows = |kind| (0..1000).map(move |flow| order(Priority::Status, &format!("{kind}-{flow}")));
+    let turns: Vec<_> = flows("turn").map(|order| bench.gate.reserve_status(&order, "n".into())).collect();
+    let writes: Vec<_> = flows("write").map(|order| bench.gate.submit(order, create("x"))).collect();
     let waiting = || bench.gate.shared.lock().queue.len(Priority::Status);
     assert_eq!(waiting(), 2000);
     drop(turns);
