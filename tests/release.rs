@@ -260,3 +260,17 @@ async fn what_cannot_be_meant_is_refused_in_one_line() {
     assert_eq!(both.status.code(), Some(2), "a Job of all namespaces");
     stage.cluster.end().await;
 }
+
+/// Whoever may write Leases in a namespace can pretend to be a replica there.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_looked_for_where_their_leases_are_said_to_be() {
+    let stage = Stage::start().await;
+    let _of_tenant = stage.controller();
+    let deadline = Instant::now() + PATIENCE;
+    while stage.release(&["-A"]).output().unwrap().status.code() != Some(3) {
+        assert!(Instant::now() < deadline, "no heartbeat was seen");
+    }
+    let shown = stage.released(&["-A", "--lease-namespace", "kube-system"]);
+    assert_eq!(shown, "Nothing has to be released.\n");
+    stage.cluster.end().await;
+}

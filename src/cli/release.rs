@@ -55,6 +55,9 @@ pub(super) struct ReleaseArgs {
     /// The --controller-name of the replicas that are gone.
     #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
     controller_name: String,
+    /// Namespace of the replicas' Leases: only there is it checked that no replica runs [default: all namespaces].
+    #[arg(long, value_name = "NAME", value_parser = parse_namespace)]
+    lease_namespace: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -77,7 +80,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<ExitCode, Failure> {
         (None, false) => Scope::Namespace(namespace),
     };
     let mut interrupts = Interrupts::listen()?;
-    let cluster = Cluster::connect(config, controller)?;
+    let cluster = Cluster::connect(config, controller, args.lease_namespace.as_deref())?;
     let found = tokio::select! {
         found = find(&cluster, &scope, args.dry_run) => found?,
         () = interrupts.next() => return Err(Failure::Interrupted),

@@ -28,26 +28,36 @@ pub(super) struct Cluster {
     pub(super) client: kube::Client,
     pub(super) reads: Reader,
     pub(super) controller: ControllerConfig,
+    /// The Leases among which replicas are looked for.
+    leases: Api<Lease>,
     gate: WriteGate,
 }
 
 impl Cluster {
-    pub(super) fn connect(config: kube::Config, controller: ControllerConfig) -> Result<Self, Failure> {
+    /// Replicas are looked for in `lease_namespace`, or in all namespaces.
+    pub(super) fn connect(
+        config: kube::Config,
+        controller: ControllerConfig,
+        lease_namespace: Option<&str>,
+    ) -> Result<Self, Failure> {
         let Connection { client, transport } = connect(config, IDENTITY)?;
+        let leases = match lease_namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        };
         let (finalizer, metrics) = (controller.finalizer(), Arc::new(Metrics::new()));
         let reads = Reader::new(transport.clone(), finalizer, JobDecoder::new(), metrics.clone());
         let gate = WriteGate::open(transport, GateConfig::default(), finalizer, metrics);
-        Ok(Self { client, reads, controller, gate })
+        Ok(Self { client, reads, controller, leases, gate })
     }
 
     /// Fails if a replica runs: it would take over what is released. Waits for one that has died until its Leases have
     /// ended.
     pub(super) async fn must_have_no_replica(&self) -> anyhow::Result<()> {
-        let leases: Api<Lease> = Api::all(self.client.clone());
         let selector = format!("{CONTROLLER_LABEL}={}", controller_label(&self.controller.controller_name));
         let read = async || {
-            let beats = heartbeats(&leases, &selector).await;
-            beats.context("cannot look for replicas in all namespaces")
+            let beats = heartbeats(&self.leases, &selector).await;
+            beats.context("cannot look for replicas; --lease-namespace names the only namespace to look in")
         };
         Silence::begin().until_no_replica_runs(read, async |_: &str| Ok(false)).await
     }
