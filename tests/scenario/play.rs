@@ -37,7 +37,7 @@ const AT_ONCE: usize = 64;
 /// The quiet time after which a state counts as final in the recordings.
 pub(crate) const RECORDED_QUIET: Duration = Duration::from_millis(2500);
 
-/// How much later a status may come that shows only the start of a Job and its active pods. While the API
+/// How much later a status may come that shows only the start of a Job, its active pods and its counts. While the API
 /// server is busy with other scenarios, a Job writes one in 5 s.
 const LATE_PROGRESS: Duration = Duration::from_secs(5);
 
@@ -230,7 +230,8 @@ impl Player<'_> {
             let mut names = self.names.clone();
             let actual = self.observe(&mut names).await?;
             let different = difference(right, &actual);
-            let late = if differ_in_progress_only(right, &actual) { LATE_PROGRESS } else { Duration::ZERO };
+            let waits_for_status = differ_in_progress_only(right, &actual) || is_counting(&actual);
+            let late = if waits_for_status { LATE_PROGRESS } else { Duration::ZERO };
             let is_final = self.watch.quiet_since(begin).elapsed() >= RECORDED_QUIET + late
                 || begin.elapsed() >= limit + NEVER_QUIET;
             if let (false, Some(until)) = (in_time, until) {
@@ -438,6 +439,14 @@ impl Player<'_> {
 /// Does all of this at once, as far as connections allow.
 async fn at_once(requests: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
+}
+
+/// Whether the status of a Job lists pods that its next one counts.
+fn is_counting(state: &Value) -> bool {
+    ["job", "job2"].iter().any(|job| {
+        let uncounted = state[job].pointer("/status/uncountedTerminatedPods").and_then(Value::as_object);
+        uncounted.is_some_and(|uncounted| !uncounted.is_empty())
+    })
 }
 
 /// Whether two states of a namespace differ only in the start and the active pods in the statuses of its
