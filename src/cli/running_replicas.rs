@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::Resource;
 use kube::api::{Api, ListParams};
 use tokio::time::{Instant, sleep};
 
-use super::lists::objects;
+use super::lists::views;
 use super::untrusted::Untrusted;
 use crate::sharding::lease::{Heartbeat, LONGEST_LEASE, LeaseRecord};
 
@@ -28,9 +29,12 @@ pub(super) struct Beat {
 }
 
 /// The heartbeats among the selected Leases.
-pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Result<Vec<Beat>> {
+pub(super) async fn heartbeats<K: Resource + Clone>(
+    leases: &Api<K>,
+    selector: &str,
+) -> kube::Result<Vec<Beat>> {
     let listed: Vec<Lease> =
-        objects(leases.clone(), &ListParams::default().labels(selector)).try_collect().await?;
+        views(leases.clone(), &ListParams::default().labels(selector)).try_collect().await?;
     let beat = |lease: &Lease| match LeaseRecord::read(lease)? {
         LeaseRecord::Heartbeat(heartbeat) => {
             Some(Beat { namespace: lease.metadata.namespace.clone().unwrap_or_default(), heartbeat })

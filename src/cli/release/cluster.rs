@@ -9,6 +9,8 @@ use kube::api::Api;
 use super::found::Orphan;
 use crate::actors::ControllerConfig;
 use crate::cli::Failure;
+use crate::cli::ownership::Ownership;
+use crate::cli::readable::Readable;
 use crate::cli::running_replicas::{Silence, heartbeats};
 use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
 use crate::cluster::reads::Reader;
@@ -29,7 +31,7 @@ pub(super) struct Cluster {
     pub(super) reads: Reader,
     pub(super) controller: ControllerConfig,
     /// The Leases among which replicas are looked for.
-    leases: Api<Lease>,
+    leases: Api<Readable<Lease>>,
     gate: WriteGate,
 }
 
@@ -41,10 +43,7 @@ impl Cluster {
         lease_namespace: Option<&str>,
     ) -> Result<Self, Failure> {
         let Connection { client, transport } = connect(config, IDENTITY)?;
-        let leases = match lease_namespace {
-            Some(namespace) => Api::namespaced(client.clone(), namespace),
-            None => Api::all(client.clone()),
-        };
+        let leases = Ownership::leases(&client, lease_namespace);
         let (finalizer, metrics) = (controller.finalizer(), Arc::new(Metrics::new()));
         let reads = Reader::new(transport.clone(), finalizer, JobDecoder::new(), metrics.clone());
         let gate = WriteGate::open(transport, GateConfig::default(), finalizer, metrics);
