@@ -7,7 +7,7 @@
 //! # Folders
 //!
 //! A folder imports only folders above it in this table, and its `mod.rs` says what comes in and what
-//! goes out. [`context`] stands between [`pods`] and [`jobs`]: it holds what all actors of a replica
+//! goes out. [`context`] stands between [`pods`] and [`leases`]: it holds what all actors of a replica
 //! share.
 //!
 //! | folder | owns |
