@@ -12,4 +12,5 @@ pub(crate) mod names;
 pub(crate) mod observe;
 pub(crate) mod play;
 pub(crate) mod pod;
+pub(crate) mod progress;
 pub(crate) mod watch;

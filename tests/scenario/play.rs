@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::scenario::{
@@ -19,6 +19,7 @@ use crate::scenario::{
     names::Names,
     observe::{Snapshot, newest_pod_after},
     pod::{self, name, uid},
+    progress::waits_for_status,
     watch::NamespaceWatch,
 };
 
@@ -230,8 +231,7 @@ impl Player<'_> {
             let mut names = self.names.clone();
             let actual = self.observe(&mut names).await?;
             let different = difference(right, &actual);
-            let waits_for_status = differ_in_progress_only(right, &actual) || is_counting(&actual);
-            let late = if waits_for_status { LATE_PROGRESS } else { Duration::ZERO };
+            let late = if waits_for_status(right, &actual) { LATE_PROGRESS } else { Duration::ZERO };
             let is_final = self.watch.quiet_since(begin).elapsed() >= RECORDED_QUIET + late
                 || begin.elapsed() >= limit + NEVER_QUIET;
             if let (false, Some(until)) = (in_time, until) {
@@ -439,33 +439,4 @@ impl Player<'_> {
 /// Does all of this at once, as far as connections allow.
 async fn at_once(requests: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
     stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
-}
-
-/// Whether the status of a Job lists pods that its next one counts.
-fn is_counting(state: &Value) -> bool {
-    ["job", "job2"].iter().any(|job| {
-        let uncounted = state[job].pointer("/status/uncountedTerminatedPods").and_then(Value::as_object);
-        uncounted.is_some_and(|uncounted| !uncounted.is_empty())
-    })
-}
-
-/// Whether two states of a namespace differ only in the start and the active pods in the statuses of its
-/// Jobs.
-fn differ_in_progress_only(right: &Value, actual: &Value) -> bool {
-    let without_progress = |state: &Value| {
-        let mut state = state.clone();
-        for job in ["job", "job2"] {
-            let status = state.get_mut(job).and_then(|job| job.get_mut("status"));
-            if let Some(status) = status.and_then(Value::as_object_mut) {
-                status.retain(|field, value| match field.as_str() {
-                    "active" | "ready" | "terminating" | "startTime" => false,
-                    // Beside the start.
-                    "uncountedTerminatedPods" => *value != Value::Object(Map::new()),
-                    _ => true,
-                });
-            }
-        }
-        state
-    };
-    difference(&without_progress(right), &without_progress(actual)).is_none()
 }

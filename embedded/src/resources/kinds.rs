@@ -1,5 +1,6 @@
 //! The table of kinds: a new kind is a new entry of [`RESOURCES`].
 
+use super::event_fields::{CORE_EVENT_FIELDS, EVENT_V1_FIELDS};
 use super::{Columns, Deletion, Field, Resource, Subresource, UnknownField};
 use crate::rules::{
     ClaimStrategy, CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy,
@@ -15,7 +16,6 @@ const CREATE_ONLY: &[&str] = &["create"];
 const GET_AND_CHANGE: &[&str] = &["get", "patch", "update"];
 const STATUS: Subresource =
     Subresource { name: "status", kind: "", group_version: None, verbs: GET_AND_CHANGE, refused: &[] };
-const EVENT_FIELDS: usize = 12;
 
 /// A connection into a running pod or to a node, which this server cannot make.
 const fn connection(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
@@ -36,33 +36,6 @@ macro_rules! field {
         Field { label: $label, path: &[$($part),+], default: concat!($($default)?) }
     };
 }
-
-/// Fields of a stored event, under the names of one of the two groups.
-macro_rules! event_fields {
-    ($object:literal, $controller:literal) => {
-        [
-            Field { label: concat!($object, ".kind"), path: &["involvedObject", "kind"], default: "" },
-            Field { label: concat!($object, ".namespace"), path: &["involvedObject", "namespace"], default: "" },
-            Field { label: concat!($object, ".name"), path: &["involvedObject", "name"], default: "" },
-            Field { label: concat!($object, ".uid"), path: &["involvedObject", "uid"], default: "" },
-            Field { label: concat!($object, ".apiVersion"), path: &["involvedObject", "apiVersion"], default: "" },
-            Field {
-                label: concat!($object, ".resourceVersion"),
-                path: &["involvedObject", "resourceVersion"],
-                default: "",
-            },
-            Field { label: concat!($object, ".fieldPath"), path: &["involvedObject", "fieldPath"], default: "" },
-            field!("reason": "reason"),
-            field!("type": "type"),
-            field!("source": "source"."component"),
-            Field { label: $controller, path: &["reportingComponent"], default: "" },
-            field!("action": "action"),
-        ]
-    };
-}
-
-static CORE_EVENT_FIELDS: [Field; EVENT_FIELDS] = event_fields!("involvedObject", "reportingComponent");
-static EVENT_V1_FIELDS: [Field; EVENT_FIELDS] = event_fields!("regarding", "reportingController");
 
 /// A strategy that adds nothing to the generic verbs.
 pub(crate) struct Generic;

@@ -1,5 +1,6 @@
 //! The kinds that the server serves, as data. The table is in [`kinds`].
 
+mod event_fields;
 mod kinds;
 
 use serde_json::{Value, json};
